@@ -1,0 +1,1 @@
+"""The floor: canonical values, and the one tree of errors, which every room stands on."""

@@ -1,0 +1,276 @@
+"""One worker's hold on one action: what it knows, and the few things it can do.
+
+`run.py` tells the story with these; nothing here decides anything.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from pydantic import BaseModel
+
+from tallystick.core import canonical
+from tallystick.core.canonical import Json
+from tallystick.core.errors import (
+    Conflict,
+    InvalidInput,
+    LeaseLost,
+    NotApplied,
+    StaleFence,
+    StoreUnavailable,
+)
+from tallystick.jobs.action import Action, Context, Protection, protection_of
+from tallystick.jobs.decision import Reply, Seen
+from tallystick.jobs.record import Record
+from tallystick.jobs.registry import Registry
+from tallystick.jobs.settings import MARGIN_SECONDS, Settings
+from tallystick.jobs.states import State
+from tallystick.jobs.store import Store
+from tallystick.verifiers import Answer, Verdict
+
+log = logging.getLogger("tallystick.run")
+
+Given = TypeVar("Given")
+
+_PERSIST_SECONDS = 60.0
+_FIRST_POLL_SECONDS, _LAST_POLL_SECONDS = 0.02, 1.0
+_RESULT_LIMIT = canonical.MAX_BYTES
+
+
+class Watch(Protocol):
+    """The worker parent, as its work-horse sees it: it renews the lease and kills overruns."""
+
+    def hold(self, action_id: str, owner: str) -> None:
+        """I hold this action; renew its lease."""
+
+    def effect(self, seconds: float | None) -> None:
+        """An effect runs: kill me after `seconds`. None: it is over, renew again."""
+
+    def done(self) -> None:
+        """I hold nothing."""
+
+
+class Unwatched:
+    """No parent (a stock RQ worker, or a test): the lease simply runs."""
+
+    def hold(self, action_id: str, owner: str) -> None: ...
+
+    def effect(self, seconds: float | None) -> None: ...
+
+    def done(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One reading of the target and what it means."""
+
+    seen: Seen
+    verdict: Verdict
+    now: Json
+
+
+@dataclass
+class Attempt:
+    """A claimed action in a worker's hands. `record` is replaced by every move."""
+
+    store: Store
+    settings: Settings
+    spec: Action
+    record: Record
+    params: BaseModel
+    worker: str
+    watch: Watch
+    checkpoint: Callable[[str], None]
+    sleep: Callable[[float], None]
+    registry: Registry
+    wake: Callable[[str], None]
+    learned: dict[str, Any] = field(default_factory=dict)
+    """What this worker has seen since the last move that was stored: late evidence, if it turns
+    out that the lease has passed on."""
+
+    @property
+    def protection(self) -> Protection:
+        return protection_of(self.spec)
+
+    @property
+    def lease_ms(self) -> int:
+        return int(self.settings.lease_seconds * 1000)
+
+    @property
+    def effect_seconds(self) -> float:
+        """The deadline of one effect: the type's, but never more than the lease allows."""
+        most = self.settings.effect_deadline
+        return min(self.spec.effect_deadline or most, most)
+
+    def move(
+        self, to: State, event: str, *, lease: str = "keep", due_ms: int | None = None, **facts: Any
+    ) -> None:
+        """Store one step. A reply that does not come is waited for: an effect may have happened,
+        and nobody else knows. Raises `LeaseLost` or `Conflict` if the action is no longer ours."""
+        if due_ms is None:
+            due_ms = -1 if lease == "drop" else self.lease_ms
+
+        def store() -> Record:
+            return self.store.move(
+                self.record,
+                to,
+                who=self.worker,
+                worker=self.worker,
+                evidence={"event": event, **facts},
+                lease=lease,
+                lease_ms=self.lease_ms,
+                due_ms=due_ms,
+            )
+
+        self.record = store() if lease == "hold" else self._persist(store)
+        self.learned = {}
+
+    def _persist(self, call: Callable[[], Given]) -> Given:
+        deadline = time.monotonic() + _PERSIST_SECONDS
+        pause = 0.1
+        while True:
+            try:
+                return call()
+            except StoreUnavailable:
+                if time.monotonic() > deadline:
+                    raise
+                self.sleep(pause)
+                pause = min(pause * 2, 2.0)
+
+    def last_look(self) -> None:
+        """The lease is still ours, and is so for its whole length. Raises `LeaseLost`."""
+        if not self.store.renew(self.record.id, self.record.owner, lease_ms=self.lease_ms):
+            raise LeaseLost(id=self.record.id, what="lease", found="another owner")
+
+    def context(self, deadline: float, *, key: str | None = None) -> Context:
+        """What the target is to be told."""
+        version = None
+        if self.protection is Protection.VERSIONED:
+            version = self.spec.version_of(self.record.content.observed)
+        return Context(
+            action_id=self.record.id,
+            idempotency_key=key or self.record.content.key,
+            fencing_token=self.record.token,
+            deadline=deadline,
+            attempt=self.record.attempts,
+            expected_version=version,
+        )
+
+    def call(
+        self, effect: Callable[[Context], Any], began: float, *, key: str | None = None
+    ) -> Reply:
+        """Call the target once, under the deadline. `began` is when the lease was last known ours,
+        on `boottime()`. What it answered is in `learned`."""
+        if boottime() - began > self.effect_seconds:  # we were frozen: the lease may be over
+            raise LeaseLost(id=self.record.id, what="lease", found="too late to begin")
+        seconds = self.effect_seconds - (boottime() - began)
+        self.watch.effect(seconds + MARGIN_SECONDS / 2)
+        context = self.context(time.monotonic() + seconds, key=key)
+        try:
+            result, reply, why = evidence(effect(context)), Reply.OK, ""
+        except NotApplied as refusal:
+            result, reply, why = None, Reply.REFUSED, str(refusal)
+        except StaleFence as stale:
+            raise LeaseLost(id=self.record.id, what="fence", found=str(stale)) from stale
+        except Exception as error:  # whatever it was, the effect may have happened
+            log.warning("action %s: the effect raised", self.record.id, exc_info=True)
+            result, reply, why = None, Reply.UNCLEAR, f"{type(error).__name__}: {error}"[:500]
+        finally:
+            self.watch.effect(None)
+        self.learned = {"reply": reply.value, "result": result, "why": why}
+        return reply
+
+    def raise_fence(self) -> None:
+        """Make a fenced target refuse older tokens; for other targets nothing. Raises `LeaseLost`
+        if the target has seen a higher one: then we are the zombie."""
+        if self.protection is not Protection.FENCED:
+            return
+        try:
+            self.spec.raise_fence(self.params, self.record.token)
+        except StaleFence as stale:
+            raise LeaseLost(id=self.record.id, what="fence", found=str(stale)) from stale
+
+    def observe(self) -> Json:
+        """Read the target. Raises whatever the type's `observe` raises, or `InvalidInput`."""
+        return canonical.normalise(self.spec.observe(self.params), field="observed")
+
+    def poll(
+        self, judge: Callable[[Json], Verdict], unchanged: Json, *, once: bool = False
+    ) -> Look:
+        """Look until `judge` holds or the verification deadline is over; the last look counts.
+
+        `unchanged` is the state that means "nothing happened".
+        """
+        seconds = self.spec.verify_deadline
+        seconds = self.settings.verify_deadline_seconds if seconds is None else seconds
+        deadline = time.monotonic() + (0 if once else seconds)
+        pause = _FIRST_POLL_SECONDS
+        while True:
+            look = self.look(judge, unchanged)
+            left = deadline - time.monotonic()
+            if look.verdict.answer is Answer.HOLDS or left <= 0:
+                self.learned |= {"seen": look.seen.value, "verdict": look.verdict.as_json()}
+                return look
+            self.sleep(min(pause, left))
+            pause = min(pause * 2, _LAST_POLL_SECONDS)
+
+    def look(self, judge: Callable[[Json], Verdict], unchanged: Json) -> Look:
+        """Read once and judge; a target that cannot be read proves nothing."""
+        now: Json = None
+        try:
+            now = None if self.protection is Protection.BLIND else self.observe()
+            verdict = judge(now)
+        except Exception as error:  # a look that fails is an answer: inconclusive
+            reason = f"{type(error).__name__}: {error}"[:500]
+            return Look(Seen.UNKNOWN, Verdict.inconclusive(reason=reason), now)
+        return Look(self._seen(verdict, now, unchanged), verdict, now)
+
+    def _seen(self, verdict: Verdict, now: Json, unchanged: Json) -> Seen:
+        if verdict.answer is Answer.HOLDS:
+            return Seen.OURS
+        if verdict.answer is Answer.INCONCLUSIVE:
+            return Seen.UNKNOWN
+        readable = self.protection is not Protection.BLIND
+        same = readable and canonical.dumps(now) == canonical.dumps(unchanged)
+        return Seen.ABSENT if same else Seen.FOREIGN
+
+    def testify(self, lost: Exception) -> None:
+        """Append what we learned to an action that is no longer ours, and alert again if it
+        waits for a person. Nothing else may be done with a late result."""
+        log.warning("action %s: stopped, %s", self.record.id, lost)
+        if not self.learned:
+            return
+        for _ in range(10):
+            fresh = self.store.load(self.record.id)
+            facts: Mapping[str, Any] = {
+                "event": "late_evidence",
+                "lost": str(lost),
+                "late_token": self.record.token,
+                **{name: value for name, value in self.learned.items() if name != "verdict"},
+            }
+            try:
+                self.store.move(
+                    fresh, fresh.state, who=self.worker, worker=self.worker, evidence=facts
+                )
+                return
+            except (LeaseLost, Conflict):
+                continue
+
+
+def evidence(value: Any) -> Json:
+    """A reply as it can be kept: its JSON form; what has none, or is too large, by description."""
+    try:
+        form = canonical.normalise(value, field="result")
+        data = canonical.dumps(form)
+    except InvalidInput:
+        return {"not_json": repr(value)[:500]}
+    if len(data) > _RESULT_LIMIT:
+        return {"too_large": len(data), "sha256": canonical.digest(data)}
+    return form
+
+
+def boottime() -> float:
+    """Seconds on a clock that also counts while the host is suspended."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))

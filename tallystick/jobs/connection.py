@@ -1,0 +1,80 @@
+"""How to reach Redis: clients for every kind of URL, and its errors in our words."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import redis
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as LinkError
+from redis.exceptions import RedisError
+from redis.exceptions import TimeoutError as LinkTimeout
+from redis.retry import Retry
+from redis.sentinel import Sentinel
+
+from tallystick.core.errors import StoreFull, StoreReadOnly, StoreRefused, StoreUnavailable
+
+Client = redis.Redis
+
+LinkDown = (LinkError, LinkTimeout)
+"""The server did not answer; what was sent may or may not have been carried out."""
+
+
+def connect(url: str, *, timeout: float, retries: bool, decode: bool) -> Client:
+    """A client for a `redis://`, `rediss://`, `unix://` or `redis+sentinel://` URL.
+
+    The protocol's own client has `retries` off: the default re-sends up to ten times and doubles
+    commands that are not idempotent (measured with redis-py 8.1: INCR and XADD).
+    """
+    options: dict[str, Any] = {
+        "decode_responses": decode,
+        "socket_timeout": timeout,
+        "socket_connect_timeout": min(timeout, 2),
+    }
+    if not retries:
+        options["retry"] = Retry(NoBackoff(), 0)
+    try:
+        if url.startswith("redis+sentinel://"):
+            return _sentinel(url, options)
+        return redis.Redis.from_url(url, **options)
+    except ValueError as error:
+        raise StoreUnavailable(url=safe_url(url), problem=str(error)) from None
+
+
+def _sentinel(url: str, options: dict[str, Any]) -> Client:
+    parts = urlsplit(url)
+    hosts = parts.netloc.rpartition("@")[2].split(",")
+    service, _, db = parts.path.strip("/").partition("/")
+    nodes = [(host, int(port or 26379)) for host, _, port in (h.partition(":") for h in hosts)]
+    secret = {"password": unquote(parts.password)} if parts.password else {}
+    sentinel = Sentinel(  # type: ignore[no-untyped-call]
+        nodes, sentinel_kwargs=options | secret, **options, **secret
+    )
+    return sentinel.master_for(service or "mymaster", db=int(db or 0))  # type: ignore[no-untyped-call,no-any-return]
+
+
+def safe_url(url: str) -> str:
+    """The URL without its credentials, for errors and logs."""
+    scheme, mark, rest = url.partition("://")
+    return scheme + mark + rest.rpartition("@")[2]
+
+
+@contextlib.contextmanager
+def translated_errors(url: str) -> Iterator[None]:
+    """Raise the `StoreError` that fits whatever the client raises inside."""
+    try:
+        yield
+    except LinkDown as error:
+        raise StoreUnavailable(url=url, problem=_one_line(error)) from error
+    except RedisError as error:
+        problem = _one_line(error)
+        if "READONLY" in problem or "read only replica" in problem:
+            raise StoreReadOnly(url=url) from error
+        if "OOM" in problem or "maxmemory" in problem:
+            raise StoreFull(url=url) from error
+        raise StoreRefused(url=url, problem=problem) from error
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300] or type(error).__name__

@@ -1,0 +1,25 @@
+-- Shared by every script (the loader puts it in front): time, types, counting, journaling.
+
+-- Redis TIME in whole milliseconds, as text (Lua would print it as 1.7e+12).
+local function now_ms()
+  local t = redis.call('TIME')
+  return string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000))
+end
+
+-- True if the key is absent or of this type. Scripts check before the first write, because a
+-- script that fails half-way keeps what it wrote.
+local function is_a(key, kind)
+  local reply = redis.call('TYPE', key)
+  local found = type(reply) == 'table' and reply['ok'] or reply
+  return found == 'none' or found == kind
+end
+
+local function count(counters, fields)
+  for _, field in ipairs(fields) do redis.call('HINCRBY', counters, field, 1) end
+end
+
+-- Append a journal line: the caller's canonical body with `at` put first, which is where the
+-- canonical order wants it.
+local function append(journal, at, body)
+  redis.call('RPUSH', journal, '{"at":' .. at .. ',' .. string.sub(body, 2))
+end

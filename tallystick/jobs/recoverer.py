@@ -1,0 +1,69 @@
+"""The recoverer: whatever is due and lies about is woken, and nobody's alert is lost.
+
+It is part of every worker; a lock with a token makes one active at a time, and is checked at each
+batch. Two at once would be harmless, since an action is claimed and not dispatched.
+"""
+
+import logging
+import secrets
+from collections.abc import Callable
+
+from tallystick.jobs.settings import Settings
+from tallystick.jobs.store import Store
+from tallystick.jobs.transport import Transport
+
+log = logging.getLogger("tallystick.recoverer")
+alerts = logging.getLogger("tallystick.alerts")
+
+_BATCH = 100
+_MOST_QUEUED = 500
+"""Beyond so many wake-ups in the queue no more are added: the records wait as well."""
+_LOCK_MS = 5000
+
+
+def log_alert(alert: str) -> None:
+    """The default channel: one line at level ERROR."""
+    alerts.error("ALERT %s", alert)
+
+
+class Recoverer:
+    """Moves what is due into the queue, and alerts from the outbox to a channel.
+
+    `deliver(alert)` gets each alert as canonical JSON, at least once; it raises to have it again.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        transport: Transport,
+        settings: Settings,
+        *,
+        deliver: Callable[[str], None] = log_alert,
+    ) -> None:
+        self._store = store
+        self._transport = transport
+        self._again_ms = int(settings.lease_seconds * 1000)
+        self._token = secrets.token_hex(8)
+        self._deliver = deliver
+
+    def tick(self) -> int:
+        """One pass; the number of actions woken. 0 also if another recoverer is active."""
+        woken = 0
+        while self._transport.depth() < _MOST_QUEUED:
+            due = self._store.sweep(
+                self._token, lock_ms=_LOCK_MS, limit=_BATCH, again_ms=self._again_ms
+            )
+            if due is None:
+                return woken
+            for id, dispatch in due:
+                self._transport.wake(id, dispatch)
+            woken += len(due)
+            if len(due) < _BATCH:
+                break
+        self._empty_outbox()
+        return woken
+
+    def _empty_outbox(self) -> None:
+        for alert in self._store.alerts():
+            self._deliver(alert)
+            self._store.delivered(alert)

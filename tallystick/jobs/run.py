@@ -1,0 +1,400 @@
+"""The run of one action: read this first.
+
+A wake-up carries an id and nothing else. `Runner.run` reads the record, believes nothing that its
+seals do not prove, asks the decision table, claims the action, and walks: look, intend, act, look
+again, settle. Every way out of that walk is a stored move; a worker that dies anywhere leaves an
+action that the next one finds and settles by the same table.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tallystick.approvals import Keyring, Outcome, Policy, tally
+from tallystick.core import canonical
+from tallystick.core.canonical import Json
+from tallystick.core.errors import Conflict, InvalidInput, LeaseLost, TallystickError, UnknownId
+from tallystick.jobs.action import Action, Protection, protection_of
+from tallystick.jobs.attempt import Attempt, Look, Unwatched, Watch, boottime
+from tallystick.jobs.decision import Lease, Reply, Seen, Situation, Stage, Step, decide
+from tallystick.jobs.record import Record, Stored, Tampered, unseal
+from tallystick.jobs.registry import Registry, validate
+from tallystick.jobs.settings import Settings
+from tallystick.jobs.states import AT_REST, CLOSED, HALTED, IN_FLIGHT, State
+from tallystick.jobs.store import Store
+from tallystick.jobs.undo import parent_of, resume_undo, undo, waits_for_compensation
+from tallystick.metrics import counters
+from tallystick.verifiers import Answer, Verdict
+
+log = logging.getLogger("tallystick.run")
+
+MAX_LOST_CLAIMS = 5
+"""After so many workers that died holding an action before its intent, a person must look."""
+
+_LOOK_AGAIN_SECONDS = (1, 5, 15, 60, 300)
+
+
+class Runner:
+    """Runs actions in this process, one after the other.
+
+    `checkpoint(point)` is called at each named point of a run, for tests that die there;
+    `wake(id)` makes an action run soon.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        registry: Registry,
+        keyring: Keyring,
+        settings: Settings,
+        *,
+        worker: str,
+        watch: Watch | None = None,
+        wake: Callable[[str], None] = lambda id: None,
+        checkpoint: Callable[[str], None] = lambda point: None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.store = store
+        self.registry = registry
+        self.keyring = keyring
+        self.settings = settings
+        self.worker = worker
+        self.watch = watch or Unwatched()
+        self.wake = wake
+        self.checkpoint = checkpoint
+        self.sleep = sleep
+
+    def run(self, action_id: str) -> State | None:
+        """Take one action as far as it goes now, and return the state it is left in.
+
+        None if there is no such action. Raises `StoreError` if the store fails: then the action is
+        found again when its lease has run out.
+        """
+        try:
+            stored = self.store.read(action_id)
+        except UnknownId:
+            log.warning("wake-up for an action that does not exist: %s", action_id)
+            self.store.unschedule(action_id)
+            return None
+        record = self._believe(stored)
+        if record is None:
+            return State.CORRUPT
+        match self._first_step(record):
+            case Step.NOTHING:
+                self.store.unschedule(record.id)
+                return record.state
+            case Step.WAIT:
+                return record.state
+            case Step.CLOSE_UNSTARTED:
+                return self._expire(record)
+        if waits_for_compensation(self.store, record):
+            return record.state
+        attempt = self._claim(record)
+        return self._walk(attempt) if attempt else record.state
+
+    # --- before the claim --------------------------------------------------------------------
+
+    def _believe(self, stored: Stored) -> Record | None:
+        """The record, if everything about it checks; otherwise it is quarantined."""
+        try:
+            record = unseal(stored)
+            self._check_authority(record)
+        except Tampered as problem:
+            log.error("action %s is corrupt: %s", stored.id, problem)
+            self.store.quarantine(stored, str(problem), worker=self.worker)
+            return None
+        return record
+
+    def _check_authority(self, record: Record) -> None:
+        """Somebody who may has allowed exactly this. Raises `Tampered`."""
+        content = record.content
+        if content.namespace != self.store.keys.namespace:
+            raise Tampered(f"it belongs to the namespace {content.namespace!r}")
+        if record.state in {State.WAITING_FOR_APPROVAL, *CLOSED, *HALTED}:
+            return
+        if content.compensates is not None:
+            self._check_authority(parent_of(self.store, record))
+            return
+        decision = tally(content.ballot, record.votes, self.keyring)
+        if decision.outcome is not Outcome.APPROVED:
+            raise Tampered(decision.problem or "it was never approved")
+
+    def _first_step(self, record: Record) -> Step:
+        return decide(
+            Situation(
+                stage=stage_of(record.state),
+                protection=Protection(record.content.protection),
+                lease=Lease.OTHER if record.leased else Lease.FREE,
+                go=not record.expired,
+            )
+        ).step
+
+    def _expire(self, record: Record) -> State:
+        evidence = {"event": "expired", "why": "the approval window is over"}
+        try:
+            self.store.move(record, State.EXPIRED, who=self.worker, evidence=evidence, due_ms=-1)
+        except Conflict:
+            return self.store.load(record.id).state
+        return State.EXPIRED
+
+    def _claim(self, record: Record) -> Attempt | None:
+        """Hold the action, unless its type is not known here or someone else was faster."""
+        spec = self.registry.find(record.content.action, record.content.version)
+        problem = "this worker does not know it" if spec is None else mismatch(spec, record)
+        if spec is None or problem:
+            log.warning(
+                "action %s (%s version %d) is left alone: %s",
+                record.id,
+                record.content.action,
+                record.content.version,
+                problem,
+            )
+            self.store.bump(counters.unknown_type(record.content.action))
+            return None
+        params = validate(spec, record.content.params)[0]
+        lease_ms = int(self.settings.lease_seconds * 1000)
+        try:
+            claimed = self.store.claim(record, worker=self.worker, lease_ms=lease_ms)
+        except (LeaseLost, Conflict) as lost:
+            log.info("action %s: not claimed, %s", record.id, lost)
+            return None
+        self.watch.hold(claimed.id, claimed.owner)
+        self.checkpoint("after_claim")
+        return Attempt(
+            self.store,
+            self.settings,
+            spec,
+            claimed,
+            params,
+            self.worker,
+            self.watch,
+            self.checkpoint,
+            self.sleep,
+            self.registry,
+            self.wake,
+        )
+
+    # --- the walk ------------------------------------------------------------------------------
+
+    def _walk(self, attempt: Attempt) -> State:
+        try:
+            match attempt.record.state:
+                case State.APPROVED:
+                    start(attempt)
+                case State.ROLLING_BACK:
+                    resume_undo(attempt)
+            settle(attempt)
+            return self._left(attempt.record)
+        except (LeaseLost, Conflict) as lost:
+            attempt.testify(lost)
+            return self.store.load(attempt.record.id).state
+        finally:
+            self.watch.done()
+
+    def _left(self, record: Record) -> State:
+        parent = record.content.compensates
+        if parent and record.state in AT_REST:
+            self.wake(parent)
+        return record.state
+
+
+def start(attempt: Attempt) -> None:
+    """Approved, nothing sent: is the world still as approved? Then intend and act."""
+    record, spec = attempt.record, attempt.spec
+    approved = record.content.observed
+    look = attempt.look(
+        lambda now: spec.precondition(attempt.params, approved, now), unchanged=approved
+    )
+    decided = decide(
+        Situation(
+            stage=Stage.APPROVED,
+            protection=attempt.protection,
+            seen=before_intent(attempt, look),
+            attempts_left=record.lost_claims <= MAX_LOST_CLAIMS,
+        )
+    )
+    facts: dict[str, Any] = {"precondition": look.verdict.as_json(), "rule": decided.rule}
+    match decided.step:
+        case Step.ACT if reason := stricter_policy(attempt):
+            attempt.move(State.PRECONDITION_FAILED, "stale", lease="drop", why=reason, **facts)
+        case Step.ACT:
+            act(attempt, before=look.now, **facts)
+        case Step.STALE:
+            why = "the world has moved on since the approval"
+            attempt.move(State.PRECONDITION_FAILED, "stale", lease="drop", why=why, **facts)
+        case Step.LOOK_AGAIN:
+            looks = len(record.events("looked"))
+            wait = _LOOK_AGAIN_SECONDS[min(looks, len(_LOOK_AGAIN_SECONDS) - 1)]
+            attempt.move(State.APPROVED, "looked", lease="drop", due_ms=wait * 1000, **facts)
+        case _:
+            why = (
+                "the effect is there without an intent: state was lost, or it was done by hand"
+                if decided.rule == 8
+                else f"{record.lost_claims - 1} workers died holding it; nothing was sent"
+            )
+            attempt.move(State.UNKNOWN, "halted", lease="drop", why=why, **facts)
+
+
+def act(attempt: Attempt, *, before: Json, **facts: Any) -> None:
+    """Store the intent, then call the target once, then store what it said."""
+    spec, params = attempt.spec, attempt.params
+    began = boottime()
+    number = attempt.record.attempts + 1
+    attempt.move(State.RUNNING, "intent", lease="hold", attempt=number, before=before, **facts)
+    attempt.checkpoint("after_intent")
+    if attempt.protection is Protection.FENCED:
+        attempt.raise_fence()
+        look = attempt.look(lambda now: Verdict.equal(expected=before, observed=now), before)
+        if look.verdict.answer is not Answer.HOLDS:
+            return  # not as it was: settle by what is there now, under the raised fence
+        began = boottime()
+        attempt.last_look()
+    attempt.checkpoint("before_effect")
+    reply = attempt.call(lambda context: spec.execute(params, context), began)
+    attempt.checkpoint("after_effect")
+    to = State.RUNNING if reply is Reply.REFUSED else State.VERIFYING
+    attempt.move(to, "replied", **attempt.learned)
+    attempt.checkpoint("after_reply")
+
+
+def settle(attempt: Attempt) -> None:
+    """An intent without an outcome, ours or a dead worker's: look, and decide by the table.
+
+    Nothing is sent before a look, and nothing is sent again but where the target refuses doubles.
+    """
+    while attempt.record.state in IN_FLIGHT:
+        reply, result = last_reply(attempt.record)
+        before = attempt.record.fact("intent", "before")
+        look = verify(attempt, before, result, reply)
+        attempt.checkpoint("after_verify")
+        decided = decide(
+            Situation(
+                stage=Stage.ACTING,
+                protection=attempt.protection,
+                seen=look.seen,
+                reply=reply,
+                attempts_left=attempt.record.attempts < attempt.spec.max_attempts,
+                go=not attempt.record.expired,
+                only_sender=attempt.record.attempts == 1,
+            )
+        )
+        facts: dict[str, Any] = {"verdict": look.verdict.as_json(), "rule": decided.rule}
+        match decided.step:
+            case Step.SETTLE:
+                attempt.move(State.COMMITTED, "verified", lease="drop", **facts)
+            case Step.NOT_APPLIED:
+                why = str(attempt.record.fact("replied", "why") or "the target refused")
+                attempt.move(State.FAILED, "not_applied", lease="drop", why=why, **facts)
+            case Step.UNDO:
+                undo(attempt, look, rule=decided.rule)
+            case Step.RAISE_READ_ACT | Step.RESEND_CONDITION | Step.RESEND_KEY:
+                act(attempt, before=before, rule=decided.rule)
+            case Step.RAISE_READ_CLOSE:
+                close_under_fence(attempt, before, facts)
+            case _:
+                why = "it may have happened, or may still happen"
+                attempt.move(State.UNKNOWN, "halted", lease="drop", why=why, **facts)
+
+
+def close_under_fence(attempt: Attempt, before: Json, facts: dict[str, Any]) -> None:
+    """No further try is allowed: forbid late effects, then say what is there."""
+    attempt.raise_fence()
+    look = attempt.look(lambda now: Verdict.equal(expected=before, observed=now), before)
+    if look.verdict.answer is Answer.HOLDS:
+        why = "not applied, and older tokens are refused from now on"
+        attempt.move(State.FAILED, "not_applied", lease="drop", why=why, **facts)
+    else:
+        why = "no further try is allowed, and the target is not as before"
+        attempt.move(State.UNKNOWN, "halted", lease="drop", why=why, **facts)
+
+
+# --- what a look means ---------------------------------------------------------------------------
+
+
+def verify(attempt: Attempt, before: Json, result: Json, reply: Reply) -> Look:
+    """Re-read the target until the effect shows or the deadline is over."""
+    spec, params = attempt.spec, attempt.params
+    if attempt.protection is Protection.BLIND and reply is not Reply.OK:
+        return Look(Seen.UNKNOWN, Verdict.inconclusive(reason="the reply was lost"), None)
+    return attempt.poll(
+        lambda now: spec.verify(params, before, now, result),
+        unchanged=before,
+        once=reply is Reply.REFUSED,
+    )
+
+
+def before_intent(attempt: Attempt, look: Look) -> Seen:
+    """What the precondition's look means while nothing has been sent by this record.
+
+    A world that no longer fits the precondition but does fit the *verification* shows our effect
+    without our intent: the store was rewound, or somebody did it by hand. A verification that
+    also holds for the approved state tells nothing, and is not asked.
+    """
+    answer = look.verdict.answer
+    if answer is Answer.HOLDS:
+        return Seen.ABSENT
+    if answer is Answer.INCONCLUSIVE:
+        return Seen.UNKNOWN
+    approved = attempt.record.content.observed
+
+    def holds(now: Json) -> bool:
+        try:
+            verdict = attempt.spec.verify(attempt.params, approved, now, None)
+        except Exception:  # it cannot judge without a reply
+            return False
+        return verdict.answer is Answer.HOLDS
+
+    return Seen.OURS if holds(look.now) and not holds(approved) else Seen.FOREIGN
+
+
+def last_reply(record: Record) -> tuple[Reply, Json]:
+    """What the target answered to the last intent, if that is known."""
+    intent, replied = record.last("intent"), record.last("replied")
+    if intent is None or replied is None or replied.seq < intent.seq:
+        return Reply.NONE, None
+    return Reply(str(replied.evidence["reply"])), replied.evidence.get("result")
+
+
+def stage_of(state: State) -> Stage:
+    """The state as the decision table sees it."""
+    if state in CLOSED:
+        return Stage.CLOSED
+    if state in HALTED:
+        return Stage.HALTED
+    return {
+        State.WAITING_FOR_APPROVAL: Stage.WAITING,
+        State.APPROVED: Stage.APPROVED,
+        State.RUNNING: Stage.ACTING,
+        State.VERIFYING: Stage.ACTING,
+        State.ROLLING_BACK: Stage.UNDOING,
+    }[state]
+
+
+def mismatch(spec: Action, record: Record) -> str:
+    """Why this code is not what was approved although name and version agree; empty if it is."""
+    if protection_of(spec) != record.content.protection:
+        return (
+            f"it was approved as {record.content.protection}, the code says {protection_of(spec)}"
+        )
+    try:
+        form = validate(spec, record.content.params)[1]
+    except (InvalidInput, TallystickError) as error:
+        return f"its parameters do not fit the code: {error}"
+    if canonical.dumps(form) != canonical.dumps(record.content.params):
+        return "the code reads its parameters differently"
+    return ""
+
+
+def stricter_policy(attempt: Attempt) -> str:
+    """Why the votes do not satisfy the policy that the code asks today; empty if they do."""
+    content = attempt.record.content
+    if content.compensates is not None:
+        return ""
+    policy = Policy.from_json(content.policy).strictest(attempt.spec.policy)
+    yes = {vote.who.strip().casefold() for vote in attempt.record.votes}
+    if len(yes) < policy.quorum:
+        return f"the policy asks for {policy.quorum} approvals by now; propose it again"
+    if not policy.proposer_may_approve and content.proposed_by.strip().casefold() in yes:
+        return "the proposer may not approve any more; propose it again"
+    return ""

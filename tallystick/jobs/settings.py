@@ -1,0 +1,77 @@
+"""The settings: read from the environment once, at the edge, and passed inward."""
+
+from pathlib import Path
+from typing import Annotated, Self
+
+import platformdirs
+from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from tallystick.core.errors import SettingsError
+
+MARGIN_SECONDS = 0.5
+"""What must be left of the lease when an effect's deadline ends: time to kill the work-horse."""
+
+
+class Settings(BaseSettings):
+    """Everything that can be set, each as `TALLYSTICK_<NAME>` in the environment."""
+
+    model_config = SettingsConfigDict(env_prefix="TALLYSTICK_", frozen=True, extra="ignore")
+
+    redis_url: str | None = None
+    """`redis://`, `rediss://`, `unix://` or `redis+sentinel://host:port,host:port/service/db`.
+    Without it, a private server is started in `data_dir`."""
+    actions: Annotated[tuple[str, ...], NoDecode] = ()
+    """Modules that define action types, separated by commas."""
+    namespace: str = Field(default="tallystick", pattern=r"^[A-Za-z0-9_.-]{1,64}$")
+    """Prefix of all keys, and the name of the RQ queue. Namespaces share nothing."""
+    lease_seconds: float = Field(default=15, ge=1, le=3600)
+    """How long a claim lasts unless renewed; a dead worker's action waits at most this long."""
+    effect_deadline_seconds: float | None = Field(default=None, gt=0)
+    """How long one effect may take before its work-horse is killed. Must fit into the lease;
+    two thirds of it unless set."""
+    verify_deadline_seconds: float = Field(default=3, ge=0, le=3600)
+    """How long verification polls a target that does not yet show the effect."""
+    data_dir: Path = Path(platformdirs.user_data_dir("tallystick"))
+    """Where the embedded server and, unless `key_dir` is set, the approval keys live."""
+    key_dir: Path | None = None
+    """Folder of the approval keys: `approval.key` (private) and `trusted.json` (public keys)."""
+
+    @field_validator("actions", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(name.strip() for name in value.split(",") if name.strip())
+        return value
+
+    @model_validator(mode="after")
+    def _effect_fits_the_lease(self) -> Self:
+        if self.effect_deadline + MARGIN_SECONDS > self.lease_seconds:
+            raise ValueError(
+                f"effect_deadline_seconds ({self.effect_deadline:g}) plus {MARGIN_SECONDS:g} s"
+                f" must fit into lease_seconds ({self.lease_seconds:g})"
+            )
+        return self
+
+    @classmethod
+    def load(cls, **given: object) -> Self:
+        """Read the environment, which `given` overrides. Raises `SettingsError` naming the
+        variable."""
+        try:
+            return cls(**given)  # type: ignore[arg-type]
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = "_".join(str(part) for part in first["loc"]) or "effect_deadline_seconds"
+            raise SettingsError(
+                variable=f"TALLYSTICK_{name.upper()}", problem=first["msg"]
+            ) from None
+
+    @property
+    def effect_deadline(self) -> float:
+        """Seconds that one effect may take."""
+        return self.effect_deadline_seconds or self.lease_seconds * 2 / 3
+
+    @property
+    def keys_path(self) -> Path:
+        """The folder of the approval keys."""
+        return self.key_dir or self.data_dir / "keys"

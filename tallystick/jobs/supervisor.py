@@ -1,0 +1,267 @@
+"""The worker parent: keeps work-horses alive and honest, and recovers what dead ones held.
+
+It renews the lease of whatever a work-horse holds, kills one that overruns, sees a death at once
+and frees the action, replaces the dead, and runs the recoverer. It executes no action code.
+"""
+
+import json
+import logging
+import os
+import selectors
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import FrameType
+
+from tallystick.core.errors import StoreError
+from tallystick.jobs.recoverer import Recoverer
+from tallystick.jobs.settings import MARGIN_SECONDS
+from tallystick.jobs.store import Store
+from tallystick.jobs.transport import Transport
+from tallystick.jobs.worker import Work, run_work_horse, store_timeout, worker_name
+from tallystick.metrics import counters
+
+log = logging.getLogger("tallystick.worker")
+
+_TICK_SECONDS = 0.2
+_SWEEP_SECONDS = 0.5
+_HEARTBEAT_SECONDS = 3.0
+_BURST_IDLE_SECONDS = 3.0
+_LONGEST_HOLD_LEASES = 8
+"""A work-horse that holds one action for so many leases outside an effect hangs."""
+_QUICK_DEATH_SECONDS = 2.0
+_LONGEST_PAUSE_SECONDS = 5.0
+
+
+@dataclass
+class Horse:
+    """One work-horse, as its parent knows it."""
+
+    pid: int
+    pipe: int
+    name: str
+    born: float
+    heard: bytes = b""
+    action_id: str = ""
+    owner: str = ""
+    held_since: float = 0.0
+    renew_at: float = 0.0
+    kill_at: float = float("inf")
+    killed_for: str = ""
+
+
+@dataclass
+class Supervisor:
+    """Runs `processes` work-horses until SIGTERM or, with `burst`, until no work is left."""
+
+    work: Work
+    processes: int
+    burst: bool = False
+    horses: dict[int, Horse] = field(default_factory=dict)
+    _stopping: bool = False
+    _pause: float = 0.0
+    _start_at: float = 0.0
+    _sweep_at: float = 0.0
+    _beat_at: float = 0.0
+    _idle_since: float = 0.0
+
+    def run(self) -> int:
+        """Work; the exit status: 0 after a clean stop."""
+        settings = self.work.settings
+        self._lease = settings.lease_seconds
+        self._store = Store.connect(
+            self.work.url, settings.namespace, timeout=store_timeout(settings)
+        )
+        self._transport = Transport.connect(self.work.url, settings)
+        self._recoverer = Recoverer(self._store, self._transport, settings)
+        self._selector = selectors.DefaultSelector()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_stop)
+        try:
+            while self._step():
+                pass
+        finally:
+            self._kill_all()
+            self._safely(lambda: self._store.forget([h.name for h in self.horses.values()]))
+            self._store.close()
+            self._transport.close()
+        return 0
+
+    def _step(self) -> bool:
+        """One turn of the loop; False when it is over."""
+        self._start_missing()
+        for key, _ in self._selector.select(_TICK_SECONDS):
+            self._listen(self.horses[key.data])
+        now = time.monotonic()
+        self._kill_overruns(now)
+        self._renew_leases(now)
+        if now >= self._beat_at:
+            self._beat_at = now + _HEARTBEAT_SECONDS
+            self._safely(lambda: self._store.heartbeat([h.name for h in self.horses.values()]))
+        if now >= self._sweep_at and not self._stopping:
+            self._sweep_at = now + _SWEEP_SECONDS
+            self._safely(self._recoverer.tick)
+        if self.burst and not self._stopping and self._finished(now):
+            self._stop()
+        return not (self._stopping and not self.horses)
+
+    # --- children --------------------------------------------------------------------------------
+
+    def _start_missing(self) -> None:
+        if self._stopping or time.monotonic() < self._start_at:
+            return
+        while len(self.horses) < self.processes:
+            self._start_one()
+
+    def _start_one(self) -> None:
+        reading, writing = os.pipe()
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            _become_work_horse(self.work, reading, writing, parent, list(self.horses.values()))
+        os.close(writing)
+        os.set_blocking(reading, False)
+        name = worker_name().rsplit(":", 1)[0] + f":{pid}"
+        self.horses[pid] = Horse(pid, reading, name, time.monotonic())
+        self._selector.register(reading, selectors.EVENT_READ, pid)
+        self._beat_at = 0.0
+        log.info("work-horse %d started", pid)
+
+    def _listen(self, horse: Horse) -> None:
+        """Take in what a work-horse says; an end of file is its death."""
+        try:
+            heard = os.read(horse.pipe, 65536)
+        except BlockingIOError:
+            return
+        if not heard:
+            self._bury(horse)
+            return
+        *lines, horse.heard = (horse.heard + heard).split(b"\n")
+        now = time.monotonic()
+        for line in lines:
+            message = json.loads(line)
+            if "hold" in message:
+                horse.action_id, horse.owner = message["hold"], message["owner"]
+                horse.held_since, horse.renew_at = now, now + self._lease / 3
+                horse.kill_at = now + _LONGEST_HOLD_LEASES * self._lease
+            elif message.get("effect"):
+                horse.kill_at = now + message["effect"] + MARGIN_SECONDS / 4
+                horse.renew_at = float("inf")
+            elif "effect" in message:
+                horse.kill_at = now + _LONGEST_HOLD_LEASES * self._lease
+                horse.renew_at = now
+            else:
+                horse.action_id = horse.owner = ""
+                horse.kill_at = horse.renew_at = float("inf")
+
+    def _bury(self, horse: Horse) -> None:
+        """Reap a dead work-horse, free what it held, and have it recovered at once."""
+        self._selector.unregister(horse.pipe)
+        os.close(horse.pipe)
+        _, status = os.waitpid(horse.pid, 0)
+        del self.horses[horse.pid]
+        self._safely(lambda: self._store.forget([horse.name]))
+        reason = horse.killed_for or _reason(status)
+        if reason:
+            log.warning("work-horse %d died (%s)%s", horse.pid, reason, _holding(horse))
+            self._safely(lambda: self._store.bump(counters.workhorse_exit(reason)))
+        if horse.action_id:
+            self._safely(lambda: self._store.release(horse.action_id, horse.owner))
+            self._sweep_at = 0.0
+        quick = time.monotonic() - horse.born < _QUICK_DEATH_SECONDS
+        self._pause = (
+            min(max(self._pause * 2, 0.1), _LONGEST_PAUSE_SECONDS) if quick and reason else 0
+        )
+        self._start_at = time.monotonic() + self._pause
+
+    def _kill_overruns(self, now: float) -> None:
+        for horse in self.horses.values():
+            if now >= horse.kill_at and not horse.killed_for:
+                effect = horse.renew_at == float("inf")
+                horse.killed_for = "deadline" if effect else "hang"
+                log.error("work-horse %d overruns%s: killed", horse.pid, _holding(horse))
+                os.kill(horse.pid, signal.SIGKILL)
+
+    def _renew_leases(self, now: float) -> None:
+        for horse in self.horses.values():
+            if horse.action_id and now >= horse.renew_at:
+                horse.renew_at = now + self._lease / 3
+                self._safely(
+                    lambda horse=horse: self._store.renew(  # type: ignore[misc]
+                        horse.action_id, horse.owner, lease_ms=int(self._lease * 1000)
+                    )
+                )
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    def _on_stop(self, number: int, frame: FrameType | None) -> None:
+        if self._stopping:
+            self._kill_all()
+        else:
+            log.info("stopping: work-horses finish what they hold")
+            self._stop()
+
+    def _stop(self) -> None:
+        self._stopping = True
+        for horse in self.horses.values():
+            os.kill(horse.pid, signal.SIGTERM)
+
+    def _kill_all(self) -> None:
+        for horse in self.horses.values():
+            os.kill(horse.pid, signal.SIGKILL)
+
+    def _finished(self, now: float) -> bool:
+        """Burst: no action is approved or in flight, or none of those has moved for a while."""
+        if any(horse.action_id for horse in self.horses.values()):
+            self._idle_since = now
+            return False
+        try:
+            if self._transport.depth() or self._store.due_now():
+                self._idle_since = now
+                return False
+            left = self._store.open_work()
+        except StoreError as error:
+            log.warning("%s", error)
+            return False
+        return left == 0 or now - self._idle_since > _BURST_IDLE_SECONDS
+
+    def _safely(self, call: Callable[[], object]) -> None:
+        """A store that does not answer now is asked again at the next turn."""
+        try:
+            call()
+        except StoreError as error:
+            log.warning("%s", error)
+
+
+def _become_work_horse(
+    work: Work, reading: int, writing: int, parent: int, siblings: list[Horse]
+) -> None:
+    """The child's side of the fork; never returns."""
+    status = 1
+    try:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        os.close(reading)
+        for sibling in siblings:
+            os.close(sibling.pipe)
+        run_work_horse(work, writing, parent)
+        status = 0
+    except SystemExit as stop:
+        status = stop.code if isinstance(stop.code, int) else 1
+    except BaseException:  # the fork boundary: report, and end this process and no more
+        log.exception("work-horse failed")
+    finally:
+        logging.shutdown()
+        os._exit(status)
+
+
+def _reason(status: int) -> str:
+    """Why a process ended, as a metric label; empty if it ended by itself."""
+    if os.WIFSIGNALED(status):
+        return "deadline" if os.WTERMSIG(status) == signal.SIGALRM else "signal"
+    return "error" if os.WEXITSTATUS(status) else ""
+
+
+def _holding(horse: Horse) -> str:
+    return f", holding action {horse.action_id}" if horse.action_id else ""

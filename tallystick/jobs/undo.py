@@ -1,0 +1,250 @@
+"""The undoing of one action: in-band, by a compensating action, or by calling a person.
+
+A rollback has its own idempotency key, runs only over the state that our effect left, and is over
+only when a look shows the world as it was before.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tallystick.core import canonical
+from tallystick.core.canonical import Json
+from tallystick.core.errors import StoreError, TallystickError, UnknownId
+from tallystick.jobs.action import Protection
+from tallystick.jobs.attempt import Attempt, Look, boottime
+from tallystick.jobs.decision import Reply, Seen, Situation, Stage, Step, decide
+from tallystick.jobs.proposal import compensation, rollback_key
+from tallystick.jobs.record import Record, Tampered
+from tallystick.jobs.registry import undo_method
+from tallystick.jobs.states import CLOSED, OPEN, State
+from tallystick.jobs.store import Store
+from tallystick.rollback import Compensate, InBand, Irreversible, OutOfBand
+
+_COMPENSATION_LOOK_MS = 2000
+"""How soon a waiting action looks after its compensation, should the wake-up be lost."""
+
+
+def undo(attempt: Attempt, look: Look, *, rule: int) -> None:
+    """The effect landed wrong: undo it as declared and approved, or call a person."""
+    facts: dict[str, Any] = {
+        "verdict": look.verdict.as_json(),
+        "wrong": look.now,
+        "rule": rule,
+    }
+    key = rollback_key(attempt.record.id)
+    match attempt.spec.rollback:
+        case _ if attempt.record.content.compensates:
+            why = "a compensation landed wrong; it is not compensated in turn"
+            attempt.move(State.UNKNOWN, "refuted", lease="drop", refuted=True, why=why, **facts)
+        case OutOfBand(runbook):
+            why = "it landed wrong, and is undone by hand"
+            attempt.move(
+                State.UNKNOWN,
+                "refuted",
+                lease="drop",
+                refuted=True,
+                why=why,
+                runbook=runbook,
+                **facts,
+            )
+        case Irreversible(reason):
+            why = f"it landed wrong, and cannot be undone: {reason}"
+            attempt.move(State.UNKNOWN, "refuted", lease="drop", refuted=True, why=why, **facts)
+        case InBand():
+            plan = {"kind": "in_band", "key": key}
+            attempt.move(State.ROLLING_BACK, "refuted", lease="hold", rollback=plan, **facts)
+            attempt.checkpoint("after_rollback_intent")
+            resume_undo(attempt)
+        case Compensate() as declared:
+            _begin_compensation(attempt, declared, key, facts)
+
+
+def resume_undo(attempt: Attempt) -> None:
+    """Bring an action that is rolling back to rest, whoever began it."""
+    if isinstance(attempt.spec.rollback, Compensate):
+        _finish_compensation(attempt, attempt.spec.rollback)
+    else:
+        _undo_in_band(attempt)
+
+
+# --- in-band -----------------------------------------------------------------------------------
+
+
+def _undo_in_band(attempt: Attempt) -> None:
+    record = attempt.record
+    wrong = record.fact("refuted", "wrong")
+    while attempt.record.state is State.ROLLING_BACK:
+        sent, undone = attempt.record.last("undo"), attempt.record.last("undone")
+        answered = sent and undone and undone.seq > sent.seq
+        reply = Reply(str(undone.evidence["reply"])) if answered and undone else Reply.NONE
+        look = _look_back(attempt, wrong, once=sent is None)
+        if sent is None and _may_begin(attempt, look):
+            _send_undo(attempt, wrong)
+            continue
+        tries = len(attempt.record.events("undo"))
+        decided = decide(
+            Situation(
+                stage=Stage.UNDOING,
+                protection=attempt.protection,
+                seen=look.seen,
+                reply=reply,
+                attempts_left=tries < attempt.spec.max_attempts,
+                only_sender=tries == 1,
+            )
+        )
+        match decided.step:
+            case Step.SETTLE:
+                _restored(attempt, look)
+            case Step.RAISE_READ_ACT | Step.RESEND_CONDITION | Step.RESEND_KEY if sent:
+                _send_undo(attempt, wrong)
+            case _ if sent is None:
+                _failed(attempt, look, "the target is not in the state that our effect left")
+            case _:
+                _failed(attempt, look, "the undo was sent, and the world is not as before")
+
+
+def _may_begin(attempt: Attempt, look: Look) -> bool:
+    """Undo only what our effect left; a blind target cannot be asked, and was approved as such."""
+    blind = attempt.protection is Protection.BLIND and look.seen is Seen.UNKNOWN
+    return look.seen is Seen.ABSENT or blind
+
+
+def _send_undo(attempt: Attempt, wrong: Json) -> None:
+    assert isinstance(attempt.spec.rollback, InBand)
+    method = undo_method(attempt.spec, attempt.spec.rollback)
+    before = attempt.record.fact("intent", "before")
+    result = attempt.record.fact("replied", "result")
+    key = rollback_key(attempt.record.id)
+    began = boottime()
+    tries = len(attempt.record.events("undo")) + 1
+    attempt.move(State.ROLLING_BACK, "undo", lease="hold", attempt=tries, key=key)
+    if attempt.protection is Protection.FENCED:
+        attempt.raise_fence()
+        if _look_back(attempt, wrong, once=True).seen is not Seen.ABSENT:
+            return
+        began = boottime()
+        attempt.last_look()
+    attempt.checkpoint("before_undo")
+    attempt.call(lambda context: method(attempt.params, before, result, context), began, key=key)
+    attempt.checkpoint("after_undo")
+    attempt.move(State.ROLLING_BACK, "undone", **attempt.learned)
+
+
+def _look_back(attempt: Attempt, wrong: Json, *, once: bool = False) -> Look:
+    before = attempt.record.fact("intent", "before")
+    spec, params = attempt.spec, attempt.params
+    return attempt.poll(lambda now: spec.restored(params, before, now), unchanged=wrong, once=once)
+
+
+def _restored(attempt: Attempt, look: Look) -> None:
+    attempt.move(State.ROLLED_BACK, "restored", lease="drop", restored=look.verdict.as_json())
+
+
+def _failed(attempt: Attempt, look: Look | None, why: str) -> None:
+    facts: dict[str, Any] = {"restored": look.verdict.as_json()} if look else {}
+    attempt.move(State.ROLLBACK_FAILED, "rollback_failed", lease="drop", why=why, **facts)
+
+
+# --- by a compensating action ------------------------------------------------------------------
+
+
+def _begin_compensation(
+    attempt: Attempt, declared: Compensate, key: str, facts: dict[str, Any]
+) -> None:
+    record = attempt.record
+    plan: dict[str, Any] = {"kind": "compensate", "key": key, "action": declared.action}
+    problem = ""
+    try:
+        before, result = record.fact("intent", "before"), record.fact("replied", "result")
+        params = declared.params(attempt.params, before, result)
+        if not isinstance(params, Mapping):
+            raise TypeError("the parameters of a compensation must be a mapping")
+        plan["params"] = canonical.normalise(params, field="rollback.params")
+    except Exception as error:  # whatever a user's function raises
+        problem = f"its parameters could not be computed: {type(error).__name__}: {error}"
+    attempt.move(State.ROLLING_BACK, "refuted", lease="hold", rollback=plan, **facts)
+    attempt.checkpoint("after_rollback_intent")
+    if problem:
+        _failed(attempt, None, problem)
+    else:
+        _finish_compensation(attempt, declared)
+
+
+def _finish_compensation(attempt: Attempt, declared: Compensate) -> None:
+    """Enqueue the compensation, or judge by the world once it is at rest."""
+    child = compensation_of(attempt.store, attempt.record)
+    if child is None:
+        try:
+            _enqueue_compensation(attempt, declared)
+        except StoreError:
+            raise
+        except TallystickError as error:
+            _failed(attempt, None, f"the compensation could not be enqueued: {error}")
+    elif child.state in OPEN:
+        attempt.move(State.ROLLING_BACK, "waits", lease="drop", due_ms=_COMPENSATION_LOOK_MS)
+    elif child.state is State.COMMITTED:
+        look = _look_back(attempt, attempt.record.fact("refuted", "wrong"))
+        if look.seen is Seen.OURS:
+            _restored(attempt, look)
+        else:
+            _failed(attempt, look, f"compensation {child.id} ran, and the world is not as before")
+    else:
+        _failed(attempt, None, f"compensation {child.id} ended as {child.state}")
+
+
+def _enqueue_compensation(attempt: Attempt, declared: Compensate) -> None:
+    plan = attempt.record.fact("refuted", "rollback")
+    version = attempt.record.content.rollback["version"]
+    spec = attempt.registry.find(declared.action, int(str(version)))
+    if spec is None:
+        spec = attempt.registry.latest(declared.action)
+    child = compensation(
+        attempt.store,
+        attempt.registry,
+        spec,
+        plan["params"],
+        parent=attempt.record.id,
+        by=attempt.worker,
+    )
+    attempt.checkpoint("after_compensation")
+    attempt.move(
+        State.ROLLING_BACK,
+        "compensating",
+        lease="drop",
+        due_ms=_COMPENSATION_LOOK_MS,
+        compensation=child,
+    )
+    attempt.wake(child)
+
+
+def compensation_of(store: Store, record: Record) -> Record | None:
+    """The action that undoes this one, if it is stored. Raises `Tampered`."""
+    owner, _ = store.owner_of(rollback_key(record.id))
+    return store.load(owner[0]) if owner else None
+
+
+def waits_for_compensation(store: Store, record: Record) -> bool:
+    """Whether there is nothing to do but wait for a compensation that is still under way."""
+    if record.state is not State.ROLLING_BACK or record.last("compensating") is None:
+        return False
+    child = compensation_of(store, record)
+    return child is not None and child.state in OPEN
+
+
+def parent_of(store: Store, record: Record) -> Record:
+    """The action that this compensation undoes, which must have asked for exactly this.
+
+    Raises `Tampered` if it has not: then nobody approved the compensation.
+    """
+    try:
+        parent = store.load(str(record.content.compensates))
+    except UnknownId:
+        raise Tampered("the action that it claims to undo does not exist") from None
+    plan = parent.fact("refuted", "rollback")
+    asked = isinstance(plan, dict) and (
+        plan.get("key") == record.content.key
+        and plan.get("action") == record.content.action == parent.content.rollback.get("action")
+    )
+    if not asked or parent.state not in {State.ROLLING_BACK, *CLOSED, State.ROLLBACK_FAILED}:
+        raise Tampered(f"action {parent.id} did not ask for this compensation")
+    return parent

@@ -1,0 +1,115 @@
+"""The work-horse: a long-lived child process that takes wake-ups and runs actions."""
+
+import ctypes
+import json
+import logging
+import os
+import platform
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tallystick.approvals import Keyring
+from tallystick.core.errors import StoreError
+from tallystick.jobs.registry import Registry
+from tallystick.jobs.run import Runner
+from tallystick.jobs.settings import Settings
+from tallystick.jobs.states import State
+from tallystick.jobs.store import Store
+from tallystick.jobs.transport import Transport, perform_with
+from tallystick.metrics import counters
+
+log = logging.getLogger("tallystick.worker")
+
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a work-horse needs, handed from its parent."""
+
+    settings: Settings
+    registry: Registry
+    keyring: Keyring
+    url: str
+    max_jobs: int | None
+    """After so many wake-ups it ends, and is replaced by a fresh one."""
+
+
+class PipeWatch:
+    """Tells the parent what this work-horse holds, and arms the kernel's timer for an effect.
+
+    The timer has no handler, so it ends the process even where native code holds the interpreter,
+    and at the first instruction of a process that was stopped past its deadline.
+    """
+
+    def __init__(self, pipe: int) -> None:
+        self._pipe = pipe
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+    def hold(self, action_id: str, owner: str) -> None:
+        self._tell(hold=action_id, owner=owner)
+
+    def effect(self, seconds: float | None) -> None:
+        signal.setitimer(signal.ITIMER_REAL, seconds or 0)
+        self._tell(effect=seconds)
+
+    def done(self) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        self._tell(done=True)
+
+    def _tell(self, **message: Any) -> None:
+        os.write(self._pipe, json.dumps(message).encode() + b"\n")
+
+
+def run_work_horse(work: Work, pipe: int, parent: int) -> None:
+    """Run this (freshly forked) process as a work-horse until it is told to stop."""
+    die_with_parent(parent)
+    os.setpgid(0, 0)  # Ctrl-C is the parent's to hear
+    name = worker_name()
+    store = Store.connect(work.url, work.settings.namespace, timeout=store_timeout(work.settings))
+    transport = Transport.connect(work.url, work.settings)
+    run = runner(work, store, transport, name, PipeWatch(pipe))
+    perform_with(run, refused=lambda why: count_refusal(store))
+    transport.work(name=name, burst=False, max_jobs=work.max_jobs)
+
+
+def runner(
+    work: Work, store: Store, transport: Transport, name: str, watch: PipeWatch | None = None
+) -> Callable[[str], State | None]:
+    """A function that runs one action by its id in this process."""
+
+    def wake(id: str) -> None:
+        transport.wake_soon(id, os.urandom(4).hex())
+
+    return Runner(
+        store, work.registry, work.keyring, work.settings, worker=name, watch=watch, wake=wake
+    ).run
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when its parent dies (Linux; elsewhere the lease and the
+    fencing token are what is left)."""
+    if platform.system() == "Linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before we asked
+        os._exit(1)
+
+
+def worker_name() -> str:
+    """`host:pid`, as the journal shows it."""
+    return f"{platform.node()}:{os.getpid()}"
+
+
+def store_timeout(settings: Settings) -> float:
+    """Seconds for one command: well within the lease."""
+    return min(5.0, settings.lease_seconds / 3)
+
+
+def count_refusal(store: Store) -> None:
+    """Count a job that was refused, if the store can."""
+    try:
+        store.bump(counters.security_event("foreign_job"))
+    except StoreError as error:
+        log.error("a refused job could not be counted: %s", error)

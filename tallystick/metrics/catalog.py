@@ -1,0 +1,210 @@
+"""Every metric family that the exporter shows: one table, which the collector and the docs follow.
+
+Names and label values are forever: rules and dashboards of others hang on them. No label holds an
+id, a person, a target or the text of an error, so that the number of series stays bounded.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Literal, TypeAlias
+
+from tallystick.metrics.counters import ATTENTION, STAGE_BOUNDS_MS
+from tallystick.verifiers import Answer
+
+
+class Given(Enum):
+    """Label values that the collector is told, because the catalog cannot know them."""
+
+    ACTION_TYPES = "the registered action types"
+    STATES = "the states"
+    OPEN_STATES = "the states that are not final"
+    VERSION = "the installed version"
+
+
+Values: TypeAlias = Given | tuple[str, ...]
+"""Whence the values of a label come: from outside, or the closed list itself."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Family:
+    """One row of the table; it equals only itself."""
+
+    name: str
+    type: Literal["counter", "gauge", "histogram", "info"]
+    help: str
+    labels: Mapping[str, Values] = field(default_factory=dict)
+    counted: str = ""
+    """First part of the counter fields that it shows; their other parts are its labels, in order.
+    Empty for a family with another source."""
+
+    def sample_names(self) -> tuple[str, ...]:
+        """The names under which a query finds its samples."""
+        if self.type == "histogram":
+            return tuple(f"{self.name}_{part}" for part in ("bucket", "count", "sum"))
+        return (self.name,)
+
+
+_TYPES = Given.ACTION_TYPES
+_STATES = Given.STATES
+_ANSWERS = tuple(answer.value for answer in Answer)
+
+TRANSITIONS = Family(
+    "tallystick_transitions_total",
+    "counter",
+    "Committed changes of state, births included.",
+    {"action_type": _TYPES, "to_state": _STATES},
+    counted="transitions",
+)
+CONFLICTS = Family(
+    "tallystick_transition_conflicts_total",
+    "counter",
+    "Moves that were refused because they were stale, illegal or not the owner's.",
+    {"to_state": _STATES},
+    counted="conflicts",
+)
+ATTENTION_OPEN = Family(
+    "tallystick_attention_open",
+    "gauge",
+    "Actions that wait for a person; only resolve and acknowledge take them off.",
+    {"action_type": _TYPES, "reason": ATTENTION},
+    counted="attention",
+)
+ACTIONS = Family(
+    "tallystick_actions",
+    "gauge",
+    "Actions now, by state.",
+    {"state": _STATES},
+)
+OLDEST = Family(
+    "tallystick_oldest_action_entered_timestamp_seconds",
+    "gauge",
+    "Unix time at which the oldest action of an open state entered it; absent where there is none.",
+    {"state": Given.OPEN_STATES},
+)
+STAGE_DURATION = Family(
+    "tallystick_stage_duration_seconds",
+    "histogram",
+    "How long actions stayed in a state before they left it.",
+    {"stage": tuple(STAGE_BOUNDS_MS)},
+)
+DECISIONS = Family(
+    "tallystick_decisions_total",
+    "counter",
+    "Proposals that were decided, or that nobody decided in time.",
+    {"decision": ("approved", "rejected", "expired", "cancelled")},
+    counted="decisions",
+)
+PRECONDITIONS = Family(
+    "tallystick_precondition_checks_total",
+    "counter",
+    "Looks at the target before the effect, by answer.",
+    {"action_type": _TYPES, "result": _ANSWERS},
+    counted="preconditions",
+)
+VERIFICATIONS = Family(
+    "tallystick_verifications_total",
+    "counter",
+    "Finished verifications, by answer; inconclusive counts as neither of the others.",
+    {"action_type": _TYPES, "result": _ANSWERS},
+    counted="verifications",
+)
+ROLLBACKS = Family(
+    "tallystick_rollbacks_total",
+    "counter",
+    "Finished rollbacks, by outcome.",
+    {"action_type": _TYPES, "result": ("rolled_back", "rollback_failed")},
+    counted="rollbacks",
+)
+REPLAYS = Family(
+    "tallystick_idempotent_replays_total",
+    "counter",
+    "Proposals answered from the record that already owned their idempotency key.",
+    {"action_type": _TYPES},
+    counted="replays",
+)
+FENCING_REJECTIONS = Family(
+    "tallystick_fencing_rejections_total",
+    "counter",
+    "Moves refused because the lease had passed on to another worker.",
+    counted="fencing_rejections",
+)
+WORKHORSE_EXITS = Family(
+    "tallystick_workhorse_exits_total",
+    "counter",
+    "Work-horses that did not end by themselves.",
+    {"reason": ("signal", "deadline", "error")},
+    counted="workhorse_exits",
+)
+SECURITY_EVENTS = Family(
+    "tallystick_security_events_total",
+    "counter",
+    "Refused attempts to run what was not approved.",
+    {"kind": ("foreign_job", "corrupt_record")},
+    counted="security_events",
+)
+UNKNOWN_TYPES = Family(
+    "tallystick_unknown_types_total",
+    "counter",
+    "Wake-ups left alone because the worker does not know the action type or its version.",
+    {"action_type": _TYPES},
+    counted="unknown_types",
+)
+WORKERS = Family("tallystick_workers", "gauge", "Work-horses whose heartbeat is fresh.")
+OVERDUE = Family(
+    "tallystick_overdue_actions",
+    "gauge",
+    "Actions that somebody should have looked at more than ten seconds ago.",
+)
+QUEUE_DEPTH = Family("tallystick_queue_depth", "gauge", "Wake-ups in the queue.")
+UNDELIVERED = Family(
+    "tallystick_undelivered_alerts", "gauge", "Alerts that no channel has taken yet."
+)
+REDIS_UP = Family(
+    "tallystick_redis_up",
+    "gauge",
+    "1 if the exporter could read Redis for this answer; at 0 it shows only its own families.",
+)
+COLLECT_DURATION = Family(
+    "tallystick_exporter_collect_duration_seconds",
+    "gauge",
+    "How long the exporter took to read Redis for this answer.",
+)
+COLLECT_ERRORS = Family(
+    "tallystick_exporter_collect_errors_total",
+    "counter",
+    "Reads of Redis that failed since the exporter started.",
+)
+BUILD_INFO = Family(
+    "tallystick_build_info",
+    "info",
+    "Always 1; the label names the version of the exporter.",
+    {"version": Given.VERSION},
+)
+
+FAMILIES = (
+    TRANSITIONS,
+    CONFLICTS,
+    ATTENTION_OPEN,
+    ACTIONS,
+    OLDEST,
+    STAGE_DURATION,
+    DECISIONS,
+    PRECONDITIONS,
+    VERIFICATIONS,
+    ROLLBACKS,
+    REPLAYS,
+    FENCING_REJECTIONS,
+    WORKHORSE_EXITS,
+    SECURITY_EVENTS,
+    UNKNOWN_TYPES,
+    WORKERS,
+    OVERDUE,
+    QUEUE_DEPTH,
+    UNDELIVERED,
+    REDIS_UP,
+    COLLECT_DURATION,
+    COLLECT_ERRORS,
+    BUILD_INFO,
+)
+"""The whole table, in the order in which it is shown."""

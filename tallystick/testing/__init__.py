@@ -1,0 +1,9 @@
+"""For a team's own tests: a bench that runs its action types in process, on fakeredis.
+
+Needs `pip install 'tallystick[testing]'`. In pytest: `pytest_plugins = ["tallystick.testing.plugin"]`
+gives the fixture `tally_bench`, a function that makes a bench of action types.
+"""
+
+from tallystick.testing.bench import POINTS, Bench, Crash
+
+__all__ = ["POINTS", "Bench", "Crash"]
