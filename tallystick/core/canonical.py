@@ -22,6 +22,7 @@ Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json
 MAX_BYTES = 64 * 1024
 MAX_DEPTH = 32
 MAX_INTEGER = 2**53 - 1
+MAX_EXPONENT = 200
 
 _LINE_BREAKS = frozenset("\t\n\r")
 
@@ -67,47 +68,89 @@ def loads(text: str | bytes, *, field: str) -> Any:
 
 
 def normalise(value: Any, *, field: str) -> Json:
-    """The JSON form of any JSON-able Python value (models, dates, decimals as strings).
+    """The JSON form of any JSON-able Python value: models, dates, decimals (`Decimal("1.50")` is
+    `"1.5"`: one number, one spelling).
 
     Raises `InvalidInput`, naming the path, for what has no exact JSON form: NaN, integers beyond
-    2**53 - 1, lone surrogates, control characters, keys that are not strings, depth over 32.
+    2**53 - 1, lone surrogates, control characters, sets, keys that are no text or fall together
+    under NFC, depth over 32.
     """
-    try:
-        plain = to_jsonable_python(value, inf_nan_mode="constants")
-    except (PydanticSerializationError, ValueError) as error:
-        raise InvalidInput(
-            field=field, problem=f"not JSON-able ({error})", remedy="Return plain JSON values."
-        ) from None
-    return _checked(plain, field, 0)
+    return _form(value, field, 0)
 
 
-def _checked(value: Any, path: str, depth: int) -> Json:
+def _form(value: Any, path: str, depth: int) -> Json:
     if depth > MAX_DEPTH:
         raise _too_deep(path)
-    if isinstance(value, str):
-        return text(value, field=path, line_breaks=True)
-    if isinstance(value, bool) or value is None:
-        return value
-    if isinstance(value, int):
-        if abs(value) > MAX_INTEGER:
+    match value:
+        case None | bool():
+            return value
+        case str():
+            return text(str(value), field=path, line_breaks=True)
+        case int() | float():
+            return _number(value, path)
+        case Decimal():
+            return _decimal(value, path)
+        case Mapping():
+            return _object(value, path, depth)
+        case list() | tuple():
+            return [_form(item, f"{path}[{at}]", depth + 1) for at, item in enumerate(value)]
+        case set() | frozenset():
             raise InvalidInput(
-                field=path,
-                problem=f"the integer {str(value)[:24]} is beyond 2^53 - 1 and not exact in JSON",
-                remedy="Pass it as a string.",
+                field=path, problem="a set has no order", remedy="Return a sorted list."
             )
-        return value
-    if isinstance(value, float):
-        if not math.isfinite(value):
+    return _form(_plain(value, path), path, depth)
+
+
+def _plain(value: Any, path: str) -> Any:
+    """Models, dates, enums, UUIDs, paths as the JSON-able values that pydantic makes of them."""
+    try:
+        return to_jsonable_python(value, inf_nan_mode="constants")
+    except (PydanticSerializationError, ValueError) as error:
+        raise InvalidInput(
+            field=path, problem=f"not JSON-able ({error})", remedy="Return plain JSON values."
+        ) from None
+
+
+def _object(value: Mapping[Any, Any], path: str, depth: int) -> dict[str, Json]:
+    form: dict[str, Json] = {}
+    for given, item in value.items():
+        if not isinstance(given, str):
             raise InvalidInput(
-                field=path, problem=f"{value} is not JSON", remedy="Use a finite number or null."
+                field=path, problem=f"the key {given!r} is no text", remedy="Use text keys."
             )
-        return value
-    if isinstance(value, list):
-        return [_checked(item, f"{path}[{at}]", depth + 1) for at, item in enumerate(value)]
-    return {
-        text(name, field=path): _checked(item, f"{path}.{name}", depth + 1)
-        for name, item in value.items()
-    }
+        name = text(str(given), field=path)
+        if name in form:
+            raise InvalidInput(
+                field=f"{path}.{name}",
+                problem="two keys are the same in Unicode NFC",
+                remedy="Keep one of them.",
+            )
+        form[name] = _form(item, f"{path}.{name}", depth + 1)
+    return form
+
+
+def _number(value: float, path: str) -> int | float:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InvalidInput(
+            field=path, problem=f"{value} is not JSON", remedy="Use a finite number or null."
+        )
+    if abs(value) > MAX_INTEGER and int(value) == value:
+        raise InvalidInput(
+            field=path,
+            problem="the integer is beyond 2^53 - 1 and not exact in JSON",
+            remedy="Pass it as a string.",
+        )
+    return float(value) if isinstance(value, float) else int(value)
+
+
+def _decimal(value: Decimal, path: str) -> str:
+    if not value.is_finite() or abs(value.adjusted()) > MAX_EXPONENT:
+        raise InvalidInput(
+            field=path,
+            problem=f"the decimal {value} is not a number of reasonable size",
+            remedy="Use a finite decimal.",
+        )
+    return format(value.normalize() + 0, "f") if value else "0"
 
 
 def _too_deep(path: str) -> InvalidInput:
@@ -131,6 +174,19 @@ def text(value: str, *, field: str, line_breaks: bool = False) -> str:
                 remedy="Remove it.",
             )
     return unicodedata.normalize("NFC", value)
+
+
+def told(error: object, *, limit: int = 500) -> str:
+    """What an exception (or any text from outside) says, made fit for the journal: never raises.
+
+    Characters that may not be stored are replaced, and it is cut at `limit` characters.
+    """
+    words = f"{type(error).__name__}: {error}" if isinstance(error, Exception) else str(error)
+    kept = (
+        char if char in _LINE_BREAKS or unicodedata.category(char) not in {"Cc", "Cs"} else "\ufffd"
+        for char in words[:limit]
+    )
+    return unicodedata.normalize("NFC", "".join(kept))
 
 
 def exact(number: float) -> Decimal:

@@ -17,6 +17,16 @@ class TallystickError(Exception):
         self.facts = facts
         super().__init__(self._template.format(**facts) if facts else self._template)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (type(self), self.facts)
+
+
+def _again(kind: type[TallystickError], facts: dict[str, Any]) -> TallystickError:
+    """Make an error anew from its facts, for pickle and copy."""
+    error = kind.__new__(kind)
+    TallystickError.__init__(error, **facts)
+    return error
+
 
 # --- what a caller handed in -------------------------------------------------------------
 

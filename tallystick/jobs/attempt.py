@@ -171,12 +171,12 @@ class Attempt:
         try:
             result, reply, why = evidence(effect(context)), Reply.OK, ""
         except NotApplied as refusal:
-            result, reply, why = None, Reply.REFUSED, str(refusal)
+            result, reply, why = None, Reply.REFUSED, canonical.told(str(refusal))
         except StaleFence as stale:
             raise LeaseLost(id=self.record.id, what="fence", found=str(stale)) from stale
         except Exception as error:  # whatever it was, the effect may have happened
             log.warning("action %s: the effect raised", self.record.id, exc_info=True)
-            result, reply, why = None, Reply.UNCLEAR, f"{type(error).__name__}: {error}"[:500]
+            result, reply, why = None, Reply.UNCLEAR, canonical.told(error)
         finally:
             self.watch.effect(None)
         self.learned = {"reply": reply.value, "result": result, "why": why}
@@ -223,8 +223,7 @@ class Attempt:
             now = None if self.protection is Protection.BLIND else self.observe()
             verdict = judge(now)
         except Exception as error:  # a look that fails is an answer: inconclusive
-            reason = f"{type(error).__name__}: {error}"[:500]
-            return Look(Seen.UNKNOWN, Verdict.inconclusive(reason=reason), now)
+            return Look(Seen.UNKNOWN, Verdict.inconclusive(reason=canonical.told(error)), now)
         return Look(self._seen(verdict, now, unchanged), verdict, now)
 
     def _seen(self, verdict: Verdict, now: Json, unchanged: Json) -> Seen:
@@ -246,7 +245,7 @@ class Attempt:
             fresh = self.store.load(self.record.id)
             facts: Mapping[str, Any] = {
                 "event": "late_evidence",
-                "lost": str(lost),
+                "lost": canonical.told(str(lost)),
                 "late_token": self.record.token,
                 **{name: value for name, value in self.learned.items() if name != "verdict"},
             }
@@ -265,7 +264,7 @@ def evidence(value: Any) -> Json:
         form = canonical.normalise(value, field="result")
         data = canonical.dumps(form)
     except InvalidInput:
-        return {"not_json": repr(value)[:500]}
+        return {"not_json": canonical.told(repr(value))}
     if len(data) > _RESULT_LIMIT:
         return {"too_large": len(data), "sha256": canonical.digest(data)}
     return form

@@ -126,9 +126,7 @@ def _content(
         if isinstance(spec.rollback, Irreversible):
             challenge = canonical.text(str(spec.rollback.challenge(params)), field="challenge")
     except Exception as error:  # whatever a type raises while it reads its target
-        raise TargetUnreadable(
-            action=spec.name, problem=f"{type(error).__name__}: {error}"
-        ) from error
+        raise TargetUnreadable(action=spec.name, problem=canonical.told(error)) from error
     return Content(
         id=secrets.token_hex(8),
         key=key,

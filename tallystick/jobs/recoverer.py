@@ -18,7 +18,7 @@ alerts = logging.getLogger("tallystick.alerts")
 _BATCH = 100
 _MOST_QUEUED = 500
 """Beyond so many wake-ups in the queue no more are added: the records wait as well."""
-_LOCK_MS = 5000
+_LOCK_MS = 2000
 
 
 def log_alert(alert: str) -> None:
@@ -63,7 +63,14 @@ class Recoverer:
         self._empty_outbox()
         return woken
 
+    def stop(self) -> None:
+        """Deliver what waits, and let another recoverer be the active one at once."""
+        if self._store.sweep(self._token, lock_ms=_LOCK_MS, limit=0, again_ms=0) is not None:
+            self._empty_outbox()
+            self._store.step_down(self._token)
+
     def _empty_outbox(self) -> None:
+        """Deliver every alert that waits; one whose delivery raises stays, with those after it."""
         for alert in self._store.alerts():
             self._deliver(alert)
             self._store.delivered(alert)

@@ -56,7 +56,9 @@ class Registry:
             try:
                 registry._add_module(entry.load(), entry.value)
             except (ImportError, AttributeError) as error:
-                raise ActionModuleError(module=entry.value, problem=str(error)) from error
+                raise ActionModuleError(
+                    module=entry.value, problem=canonical.told(error)
+                ) from error
         return registry
 
     def _add_module(self, module: ModuleType, name: str) -> None:
@@ -176,7 +178,7 @@ def _import(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except Exception as error:  # whatever a user's module raises at import
-        raise ActionModuleError(module=name, problem=f"{type(error).__name__}: {error}") from error
+        raise ActionModuleError(module=name, problem=canonical.told(error)) from error
 
 
 def _checked(kind: type[Action]) -> Action:

@@ -275,7 +275,7 @@ class Store:
             tip = tip_of_damage(stored)
             evidence = {
                 "event": "corrupt",
-                "why": problem,
+                "why": canonical.told(problem),
                 "may_have_happened": tip.state in _ACTED,
             }
             line = tip.line(State.CORRUPT, who=worker, worker=worker, evidence=evidence)
@@ -332,6 +332,10 @@ class Store:
         if code == "busy":
             return None
         return list(zip(flat[::2], flat[1::2], strict=True))
+
+    def step_down(self, recoverer: str) -> None:
+        """Give up being the active recoverer, if this token is."""
+        self._script("release", [self.keys.recoverer, self.keys.due], [recoverer, ""])
 
     def heartbeat(self, names: Sequence[str]) -> int:
         """Say that these work-horses live; the number of all that do."""

@@ -83,6 +83,7 @@ class Supervisor:
                 pass
         finally:
             self._kill_all()
+            self._safely(self._recoverer.stop)
             self._safely(lambda: self._store.forget([h.name for h in self.horses.values()]))
             self._store.close()
             self._transport.close()
@@ -167,13 +168,15 @@ class Supervisor:
             log.warning("work-horse %d died (%s)%s", horse.pid, reason, _holding(horse))
             self._safely(lambda: self._store.bump(counters.workhorse_exit(reason)))
         if horse.action_id:
-            self._safely(lambda: self._store.release(horse.action_id, horse.owner))
-            self._sweep_at = 0.0
-        quick = time.monotonic() - horse.born < _QUICK_DEATH_SECONDS
-        self._pause = (
-            min(max(self._pause * 2, 0.1), _LONGEST_PAUSE_SECONDS) if quick and reason else 0
-        )
+            self._safely(lambda: self._free(horse))
+        futile = reason and not horse.action_id and _age(horse) < _QUICK_DEATH_SECONDS
+        self._pause = min(max(self._pause * 2, 0.1), _LONGEST_PAUSE_SECONDS) if futile else 0
         self._start_at = time.monotonic() + self._pause
+
+    def _free(self, horse: Horse) -> None:
+        """Have the action of a dead work-horse recovered now, by whoever takes the wake-up."""
+        if self._store.release(horse.action_id, horse.owner):
+            self._transport.wake_soon(horse.action_id, horse.owner)
 
     def _kill_overruns(self, now: float) -> None:
         for horse in self.horses.values():
@@ -254,6 +257,10 @@ def _become_work_horse(
     finally:
         logging.shutdown()
         os._exit(status)
+
+
+def _age(horse: Horse) -> float:
+    return time.monotonic() - horse.born
 
 
 def _reason(status: int) -> str:

@@ -83,7 +83,7 @@ class ActionJob(RqJob):
             raise self._refusal(f"unreadable ({type(error).__name__})") from error
         if name != ENTRY_POINT or instance is not None or kwargs or not _one_id(args):
             raise self._refusal(str(name))
-        return _perform or import_attribute(ENTRY_POINT)  # type: ignore[no-any-return]
+        return _perform or import_attribute(ENTRY_POINT)
 
     def _refusal(self, function: str) -> ForeignJob:
         refusal = ForeignJob(id=self.id, function=function[:200])

@@ -161,7 +161,7 @@ def _begin_compensation(
             raise TypeError("the parameters of a compensation must be a mapping")
         plan["params"] = canonical.normalise(params, field="rollback.params")
     except Exception as error:  # whatever a user's function raises
-        problem = f"its parameters could not be computed: {type(error).__name__}: {error}"
+        problem = f"its parameters could not be computed: {canonical.told(error)}"
     attempt.move(State.ROLLING_BACK, "refuted", lease="hold", rollback=plan, **facts)
     attempt.checkpoint("after_rollback_intent")
     if problem:

@@ -46,6 +46,10 @@ class Server:
         """The port that it listens on, also if any free one (0) was asked for."""
         return int(self._http.server_port)
 
+    def wait(self) -> None:
+        """Block until somebody calls `close`, or interrupts."""
+        self._thread.join()
+
     def close(self) -> None:
         """Stop listening; harmless when repeated."""
         self._http.shutdown()

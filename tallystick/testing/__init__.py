@@ -1,7 +1,7 @@
 """For a team's own tests: a bench that runs its action types in process, on fakeredis.
 
-Needs `pip install 'tallystick[testing]'`. In pytest: `pytest_plugins = ["tallystick.testing.plugin"]`
-gives the fixture `tally_bench`, a function that makes a bench of action types.
+Needs `pip install 'tallystick[testing]'`. In pytest, `pytest_plugins =
+["tallystick.testing.plugin"]` gives the fixture `tally_bench`, which makes a bench of types.
 """
 
 from tallystick.testing.bench import POINTS, Bench, Crash

@@ -5,10 +5,8 @@ from collections.abc import Callable, Iterable
 
 import pytest
 from prometheus_client import CollectorRegistry, Metric, generate_latest
-from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
-from prometheus_client.openmetrics.parser import (
-    text_string_to_metric_families as parse_openmetrics,
-)
+from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from tallystick.metrics import counters
@@ -78,6 +76,17 @@ def shown(collector: Collector) -> Shown:
 
 def shown_for(**parts: object) -> Shown:
     return shown(collector_of(lambda: Snapshot(**parts)))  # type: ignore[arg-type]
+
+
+def openmetrics_of(registry: CollectorRegistry) -> str:
+    text: str = openmetrics.generate_latest(registry).decode()  # type: ignore[no-untyped-call]
+    return text
+
+
+def samples_of_openmetrics(text: str) -> Shown:
+    """The samples, as the strict parser reads them."""
+    parse = openmetrics_parser.text_string_to_metric_families
+    return samples_in(parse(text))  # type: ignore[no-untyped-call]
 
 
 def key(name: str, **labels: str) -> tuple[str, frozenset[tuple[str, str]]]:
@@ -173,9 +182,7 @@ def test_types_are_declared_as_the_catalog_says() -> None:
     text = text_of(collector_of(lambda: FULL))
     declared = [line.split()[2:] for line in text.splitlines() if line.startswith("# TYPE")]
     # The classic text format has no type for an info metric.
-    assert declared == [
-        [family.name, family.type.replace("info", "gauge")] for family in FAMILIES
-    ]
+    assert declared == [[family.name, family.type.replace("info", "gauge")] for family in FAMILIES]
 
 
 def test_every_known_pair_is_shown_at_zero_before_it_first_counts() -> None:
@@ -310,8 +317,9 @@ def test_bound_of_another_version_counts_in_the_next_wider_bucket(bound: str, le
     assert first == le
 
 
-def test_store_that_cannot_be_read_leaves_the_product_families_absent() -> None:
-    samples = shown(collector_of(Store(ConnectionError("refused")).read))
+@pytest.mark.parametrize("error", [ConnectionError("refused"), ValueError("not a number")])
+def test_store_that_cannot_be_read_leaves_the_product_families_absent(error: Exception) -> None:
+    samples = shown(collector_of(Store(error).read))
     assert {name for name, _ in samples} == OWN
     assert samples[key("tallystick_redis_up")] == 0
     assert samples[key("tallystick_exporter_collect_errors_total")] == 1
@@ -339,7 +347,7 @@ def test_log_says_why_the_store_could_not_be_read(caplog: pytest.LogCaptureFixtu
 
 def test_store_is_read_once_for_each_scrape_and_not_when_registering() -> None:
     store = Store(FULL)
-    registry = CollectorRegistry()
+    registry = CollectorRegistry(auto_describe=True)
     registry.register(collector_of(store.read))
     assert store.reads == 0
     generate_latest(registry)
@@ -352,7 +360,7 @@ def test_both_formats_parse_and_say_the_same(state: Snapshot | Exception) -> Non
     registry = CollectorRegistry()
     registry.register(collector_of(Store(state).read))
     classic = samples_in(parse_text(generate_latest(registry).decode()))
-    strict = samples_in(parse_openmetrics(generate_openmetrics(registry).decode()))
+    strict = samples_of_openmetrics(openmetrics_of(registry))
     assert classic.keys() == strict.keys()
     varying = {
         key("tallystick_exporter_collect_duration_seconds"),
@@ -364,7 +372,7 @@ def test_both_formats_parse_and_say_the_same(state: Snapshot | Exception) -> Non
 def test_no_series_says_when_a_counter_was_created() -> None:
     registry = CollectorRegistry()
     registry.register(collector_of(lambda: FULL))
-    assert "_created" not in generate_openmetrics(registry).decode()
+    assert "_created" not in openmetrics_of(registry)
 
 
 def test_number_of_series_does_not_depend_on_the_number_of_actions() -> None:

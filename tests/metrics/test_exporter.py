@@ -7,16 +7,15 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
+from wsgiref.util import setup_testing_defaults
 
 import pytest
-from prometheus_client.openmetrics.parser import (
-    text_string_to_metric_families as parse_openmetrics,
-)
+from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from tallystick.metrics.collector import Collector
 from tallystick.metrics.counters import Snapshot
-from tallystick.metrics.exporter import Server, serve
+from tallystick.metrics.exporter import Server, app, serve
 
 PROMETHEUS_2 = (
     "application/openmetrics-text;version=1.0.0,"
@@ -89,7 +88,9 @@ def test_metrics_are_openmetrics_for_a_prometheus_that_prefers_it(
     server: Server, accept: str
 ) -> None:
     answer = ask(server, "/metrics", Accept=accept)
-    families = {family.name: family for family in parse_openmetrics(answer.body.decode())}
+    parse = openmetrics_parser.text_string_to_metric_families
+    parsed = parse(answer.body.decode())  # type: ignore[no-untyped-call]
+    families = {family.name: family for family in parsed}
     assert answer.headers["Content-Type"] == OPENMETRICS
     assert families["tallystick_workers"].samples[0].value == 3
     assert answer.body.endswith(b"# EOF\n")
@@ -180,11 +181,32 @@ def test_other_methods_are_refused(server: Server, method: str) -> None:
     assert (answer.status, answer.headers["Allow"]) == (405, "GET, HEAD")
 
 
-def test_head_answers_as_get_does_but_without_the_body(server: Server) -> None:
-    answer = ask(server, "/metrics", "HEAD")
-    assert (answer.status, answer.headers["Content-Type"]) == (200, TEXT)
-    assert int(answer.headers["Content-Length"]) > 0
-    assert answer.body == b""
+@pytest.mark.parametrize(("method", "has_body"), [("GET", True), ("HEAD", False)])
+def test_head_answers_as_get_does_but_without_the_body(method: str, has_body: bool) -> None:
+    answered: list[tuple[str, dict[str, str]]] = []
+
+    def start_response(status: str, headers: list[tuple[str, str]], _: object = None) -> None:
+        answered.append((status, dict(headers)))
+
+    environ: dict[str, object] = {"REQUEST_METHOD": method, "PATH_INFO": "/healthz"}
+    setup_testing_defaults(environ)
+    body = b"".join(app(collector_of(Snapshot))(environ, start_response))  # type: ignore[arg-type]
+    assert answered == [
+        ("200 OK", {"Content-Type": "text/plain; charset=utf-8", "Content-Length": "3"})
+    ]
+    assert body == (b"ok\n" if has_body else b"")
+
+
+def test_address_of_ipv6_can_be_listened_on() -> None:
+    try:
+        started = serve(collector_of(Snapshot), "::1", 0)
+    except OSError:
+        pytest.skip("this machine has no IPv6 loopback")
+    with started as server:
+        connection = http.client.HTTPConnection("::1", server.port, timeout=10)
+        connection.request("GET", "/healthz")
+        assert connection.getresponse().read() == b"ok\n"
+        connection.close()
 
 
 def test_only_this_machine_can_reach_it_unless_told_otherwise() -> None:
@@ -198,6 +220,16 @@ def test_closed_server_refuses_at_once_and_may_be_closed_again() -> None:
     server.close()
     with pytest.raises(ConnectionRefusedError):
         ask(server, "/healthz")
+
+
+def test_wait_returns_when_the_server_is_closed(server: Server) -> None:
+    waiting = threading.Thread(target=server.wait)
+    waiting.start()
+    assert ask(server, "/healthz").status == 200
+    assert waiting.is_alive()
+    server.close()
+    waiting.join(10)
+    assert not waiting.is_alive()
 
 
 def test_port_that_is_taken_is_an_error_of_the_caller(server: Server) -> None:

@@ -1,8 +1,11 @@
 """A file is digested where it stands; what is not a regular file is named and never opened."""
 
+import contextlib
 import hashlib
+import io
 import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -102,6 +105,24 @@ def test_a_file_that_grows_under_the_reader_is_no_evidence() -> None:
         file_state(path)
 
 
+def test_a_file_that_is_rewritten_under_the_reader_is_no_evidence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "report"
+    path.write_bytes(b"paid")
+    digest = hashlib.file_digest
+
+    def rewrite_and_digest(file: io.FileIO, name: str) -> object:
+        path.write_bytes(b"owed")
+        os.utime(path, (1, 1))  # so that the test does not hang on how fine the file's clock is
+        return digest(file, name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(hashlib, "file_digest", rewrite_and_digest)
+        with pytest.raises(FileUnreadable, match="changed while it was being read"):
+            file_state(path)
+
+
 @pytest.mark.parametrize("swap", ["link", "pipe"])
 def test_a_file_that_is_swapped_before_it_is_opened_is_neither_followed_nor_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swap: str
@@ -130,12 +151,22 @@ def test_a_loop_of_links_above_the_file_is_an_error_that_names_the_path(tmp_path
         file_state(tmp_path / "loop" / "file")
 
 
+@contextlib.contextmanager
+def as_nobody() -> Iterator[None]:
+    """Root may read everything: for a while, be somebody else."""
+    me = os.geteuid()
+    if me == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(me)
+
+
 def test_a_file_that_may_not_be_read_is_an_error_and_not_absent(tmp_path: Path) -> None:
     path = tmp_path / "closed"
     path.touch(mode=0o000)
-    if os.access(path, os.R_OK):
-        pytest.skip("root may read everything")
-    with pytest.raises(FileUnreadable, match="Permission denied"):
+    with as_nobody(), pytest.raises(FileUnreadable, match="Permission denied"):
         file_state(path)
 
 

@@ -69,10 +69,40 @@ def test_evidence_is_a_copy_that_later_changes_do_not_reach() -> None:
     assert verdict.observed == {"lines": [1]}
 
 
-def test_decimals_become_strings_digit_for_digit() -> None:
-    verdict = Verdict.fails(expected=Decimal("70.10"), observed={"balance": Decimal("0.30")})
-    assert verdict.expected == "70.10"
-    assert verdict.observed == {"balance": "0.30"}
+def test_a_decimal_has_one_spelling_however_it_was_scaled() -> None:
+    verdict = Verdict.fails(expected=Decimal("70.10"), observed={"balance": Decimal("1E+2")})
+    assert verdict.expected == "70.1"
+    assert verdict.observed == {"balance": "100"}
+
+
+@pytest.mark.parametrize("shown", ["70", "70.00", 70, Decimal("70.0")])
+def test_a_decimal_equals_any_spelling_of_the_same_number(shown: object) -> None:
+    verdict = Verdict.equal(expected={"a": [Decimal("70")]}, observed={"a": [shown]})
+    assert verdict.answer is Answer.HOLDS
+    assert verdict.difference == {}
+
+
+def test_two_texts_are_compared_as_texts() -> None:
+    assert Verdict.equal(expected="70", observed="70.00").answer is Answer.FAILS
+
+
+def test_a_decimal_that_is_no_number_proves_nothing_equal() -> None:
+    with pytest.raises(InvalidInput, match="not a number"):
+        Verdict.equal(expected=Decimal("NaN"), observed=Decimal("NaN"))
+
+
+def test_a_missing_item_is_a_difference_even_from_null() -> None:
+    assert difference([None], []) == {"[0]": {"expected": None, "observed": None}}
+
+
+def test_names_that_would_be_ambiguous_are_bracketed() -> None:
+    found = difference({"a.b": 1, "a": {"b": 2}, "": 3}, {})
+    assert set(found) == {'["a.b"]', "a", '[""]'}
+
+
+def test_a_reason_with_unstorable_characters_is_made_storable() -> None:
+    verdict = Verdict.inconclusive(reason="bad \udcff\x1b name")
+    assert canonical.parse(canonical.dumps(verdict.as_json())) == verdict.as_json()
 
 
 def test_dates_and_times_become_iso_text() -> None:
@@ -249,13 +279,23 @@ def test_an_inconclusive_verdict_is_stored_with_its_reason() -> None:
     }
 
 
-def test_parts_that_were_not_given_are_not_stored() -> None:
-    assert Verdict.holds().as_json() == {"answer": "holds"}
+def test_a_proven_absence_is_stored_as_evidence() -> None:
+    proven = {"answer": "holds", "expected": None, "observed": None}
+    assert Verdict.equal(expected=None, observed=None).as_json() == proven
+
+
+def test_an_inconclusive_look_stores_only_what_it_has() -> None:
+    told = {"answer": "inconclusive", "reason": "busy"}
+    assert Verdict.inconclusive(reason="busy").as_json() == told
 
 
 @pytest.mark.parametrize("empty", [0, False, "", [], {}])
 def test_evidence_that_is_merely_empty_is_stored(empty: canonical.Json) -> None:
-    assert Verdict.holds(observed=empty).as_json() == {"answer": "holds", "observed": empty}
+    assert Verdict.holds(observed=empty).as_json() == {
+        "answer": "holds",
+        "expected": None,
+        "observed": empty,
+    }
 
 
 @pytest.mark.parametrize("verdict", [HOLDS, FAILS, INCONCLUSIVE])

@@ -1,0 +1,104 @@
+"""The verbs that run something: worker, exporter, demo."""
+
+import logging
+import signal
+import sys
+from typing import Annotated
+
+import typer
+from rich.logging import RichHandler
+
+from tallystick.cli.common import Modules, app, console, opened
+from tallystick.core.errors import ActionModuleError
+from tallystick.jobs.states import OPEN, State
+from tallystick.jobs.supervisor import Supervisor
+from tallystick.jobs.worker import Work
+
+
+@app.command()
+def worker(
+    processes: Annotated[
+        int, typer.Option("--processes", "-n", min=1, max=256, help="Work-horses to run.")
+    ] = 1,
+    burst: Annotated[bool, typer.Option("--burst", help="End when no work is left.")] = False,
+    isolation: Annotated[
+        str,
+        typer.Option(
+            "--isolation",
+            help="`process`: long-lived work-horses; `fork`: a fresh one for each action.",
+        ),
+    ] = "process",
+    recycle: Annotated[
+        int, typer.Option("--recycle", min=1, help="Replace a work-horse after so many actions.")
+    ] = 1000,
+    modules: Modules = None,
+) -> None:
+    """Run approved actions, and recover what dead workers left."""
+    if isolation not in {"process", "fork"}:
+        raise typer.BadParameter("use process or fork", param_hint="--isolation")
+    _log_to_stderr()
+    with opened(modules) as tally:
+        if not tally.registry.names():
+            raise ActionModuleError(
+                module="(none)", problem="no module is named, so this worker could run nothing"
+            )
+        most = 1 if isolation == "fork" else recycle
+        work = Work(tally.settings, tally.registry, tally.keyring, tally.url, most)
+        status = Supervisor(work, processes, burst=burst).run()
+    raise typer.Exit(status)
+
+
+@app.command()
+def exporter(
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port.")] = 9464,
+    modules: Modules = None,
+) -> None:
+    """Serve the metrics at /metrics for Prometheus."""
+    from tallystick.metrics.collector import Collector
+    from tallystick.metrics.exporter import serve
+
+    _log_to_stderr()
+    with opened(modules) as tally:
+        transport = tally.transport
+        assert transport is not None
+        collector = Collector(
+            lambda: tally.store.snapshot(queue_depth=transport.depth()),
+            tally.registry.names(),
+            list(State),
+            sorted(OPEN),
+        )
+        server = serve(collector, host, port)
+        console.print(f"metrics at http://{host}:{server.port}/metrics")
+        try:
+            signal.pause()
+        finally:
+            server.close()
+
+
+@app.command()
+def demo(
+    story: Annotated[str | None, typer.Option("--story", help="Play only this one.")] = None,
+    naive: Annotated[
+        bool, typer.Option("--naive", help="The same kill against the naive order, side by side.")
+    ] = False,
+) -> None:
+    """Play every ending on real targets with real workers, and check what the targets show."""
+    from tallystick.demo import run
+
+    raise typer.Exit(run(story=story, naive=naive, console=console))
+
+
+def _log_to_stderr() -> None:
+    """Log lines for people on a terminal, plain lines elsewhere."""
+    handler: logging.Handler
+    if sys.stderr.isatty():
+        from rich.console import Console
+
+        handler = RichHandler(console=Console(stderr=True), show_path=False)
+        handler.setFormatter(logging.Formatter("%(message)s"))
+    else:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    logging.getLogger("rq.worker").setLevel(logging.WARNING)
