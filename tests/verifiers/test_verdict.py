@@ -75,7 +75,7 @@ def test_a_decimal_has_one_spelling_however_it_was_scaled() -> None:
     assert verdict.observed == {"balance": "100"}
 
 
-@pytest.mark.parametrize("shown", ["70", "70.00", 70, Decimal("70.0")])
+@pytest.mark.parametrize("shown", ["70", "70.00", 70, Decimal("70.0")], ids=repr)
 def test_a_decimal_equals_any_spelling_of_the_same_number(shown: object) -> None:
     verdict = Verdict.equal(expected={"a": [Decimal("70")]}, observed={"a": [shown]})
     assert verdict.answer is Answer.HOLDS
