@@ -33,7 +33,7 @@ def documented(family: Family) -> str:
         f"`{name}`" if isinstance(values, Given) else f"`{name}` ({', '.join(values)})"
         for name, values in family.labels.items()
     ]
-    return f"| `{family.name}` | {family.type} | {'; '.join(labels) or '–'} | {family.help} |"
+    return f"| `{family.name}` | {family.type} | {'; '.join(labels) or '-'} | {family.help} |"
 
 
 def test_no_name_stands_twice_in_the_catalog() -> None:

@@ -1,0 +1,134 @@
+"""What the audience sees: the stories, told briefly, and the table at the end."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rich import box
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from tallystick import JournalEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """How long an action lay about after a kill, in seconds."""
+
+    resumed: float
+    """Until another process claimed it."""
+    settled: float
+    """Until it was at rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The end of a story: what it came to, and what it should have."""
+
+    story: str
+    state: str
+    effects: str
+    expected_state: str
+    expected_effects: str
+    failed_checks: tuple[str, ...] = ()
+    """What else should have been so, and was not."""
+    recovery: Recovery | None = None
+
+    @property
+    def ok(self) -> bool:
+        as_expected = (self.expected_state, self.expected_effects)
+        return (self.state, self.effects) == as_expected and not self.failed_checks
+
+
+class Show:
+    """Tells stories on a console."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+
+    def title(self, number: int, name: str, sentence: str) -> None:
+        """The heading of a story."""
+        self.console.print()
+        self.console.print(Text.assemble((f"{number}. {name}", "bold cyan"), f"  {sentence}"))
+
+    def say(self, words: str) -> None:
+        """One step of the story."""
+        self._line("·", words, "dim")
+
+    def checked(self, words: str, holds: bool) -> None:
+        """Something that was checked."""
+        self._line("✓" if holds else "✗", words, "green" if holds else "bold red")
+
+    def journal(self, entries: Iterable[JournalEntry]) -> None:
+        """What happened to an action, each line of its journal in brief."""
+        steps = Text(" · ").join(_brief(entry) for entry in entries)
+        self._line("journal", steps, "magenta")
+
+    def target(self, words: str) -> None:
+        """What a target shows."""
+        self._line("target", words, "magenta")
+
+    def alert(self, facts: Mapping[str, object]) -> None:
+        """An alert as on-call engineers get it."""
+        words = f"{facts['reason']}: action {facts['id']} is {facts['state']}, {facts['why']}"
+        self._line("ALERT", words, "bold red")
+
+    def table(self, rows: Sequence[Row]) -> None:
+        """All rows, and the times of recovery."""
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left")
+        for heading in ("story", "state", "effects at the targets", "expected", "ok"):
+            table.add_column(heading, overflow="fold")
+        for row in rows:
+            expected = (
+                row.expected_effects
+                if row.state == row.expected_state
+                else f"{row.expected_state}: {row.expected_effects}"
+            )
+            table.add_row(row.story, row.state, row.effects, expected, _mark(row.ok))
+        self.console.print()
+        self.console.print(table)
+        for row in rows:
+            for check in row.failed_checks:
+                self.console.print(Text(f"✗ {row.story}: {check}", "bold red"))
+        if any(row.recovery for row in rows):
+            self._recoveries(rows)
+
+    def _recoveries(self, rows: Sequence[Row]) -> None:
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        table.add_column("seconds from the SIGKILL until")
+        table.add_column("resumed by another", justify="right")
+        table.add_column("settled", justify="right")
+        for row in rows:
+            if row.recovery:
+                times = (f"{row.recovery.resumed:.2f}", f"{row.recovery.settled:.2f}")
+                table.add_row(row.story, *times)
+        self.console.print(table)
+
+    def _line(self, label: str, words: str | Text, style: str) -> None:
+        grid = Table.grid(padding=(0, 1))
+        grid.add_row(Text(label, style), words if isinstance(words, Text) else Text(words))
+        self.console.print(Padding(grid, (0, 0, 0, 3)))
+
+
+def _mark(ok: bool) -> Text:
+    return Text("✓", "green") if ok else Text("✗", "bold red")
+
+
+def _brief(entry: JournalEntry) -> Text:
+    """`claimed (worker 812, token 1) → running`, in one piece."""
+    event = str(entry.evidence.get("event"))
+    facts = {
+        "proposed": entry.who,
+        "vote": entry.who,
+        "claimed": f"process {entry.worker.rpartition(':')[2]}, token {entry.token}",
+        "intent": f"attempt {entry.evidence.get('attempt')}",
+        "replied": str(entry.evidence.get("reply")),
+        "resolved": entry.who,
+    }
+    text = Text(event.replace("_", " "))
+    if event in facts:
+        text.append(f" ({facts[event]})", "dim")
+    if entry.to_state != entry.from_state:
+        text.append(f" → {entry.to_state}", "bold")
+    return text

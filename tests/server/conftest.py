@@ -1,0 +1,146 @@
+"""Real servers and real workers: each test gets its own, in a private folder, and leaves none."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tallystick.jobs.embedded import server_program
+from tallystick.jobs.service import Tallystick
+from tallystick.jobs.settings import Settings
+from tallystick.jobs.store import Store
+from tests.server import actions
+
+ACTIONS = "tests.server.actions"
+
+
+def eventually(condition: Callable[[], Any], what: str, *, seconds: float = 20) -> Any:
+    """Wait until the condition gives something true, and give it; fail after the deadline."""
+    deadline = time.monotonic() + seconds
+    while True:
+        if found := condition():
+            return found
+        assert time.monotonic() < deadline, f"within {seconds:g} s never: {what}"
+        time.sleep(0.01)
+
+
+@dataclass
+class Server:
+    """A redis-server of our own on a unix socket, durable; it can be killed and started again."""
+
+    folder: Path
+    options: dict[str, str] = field(default_factory=dict)
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"unix://{self.folder}/redis.sock"
+
+    def start(self) -> None:
+        given = {
+            "port": "0",
+            "unixsocket": f"{self.folder}/redis.sock",
+            "dir": str(self.folder),
+            "appendonly": "yes",
+            "appendfsync": "always",
+            "save": "",
+            "maxmemory-policy": "noeviction",
+            "logfile": f"{self.folder}/server.log",
+        } | self.options
+        flags = [part for name in given for part in (f"--{name}", given[name])]
+        self.process = subprocess.Popen([server_program(), *flags], start_new_session=True)
+        store = Store.connect(self.url, "ping", timeout=1)
+
+        def up() -> bool:
+            with contextlib.suppress(Exception):
+                store.ping()
+                return True
+            return False
+
+        eventually(up, "the server answers")
+        store.close()
+
+    def stop(self, number: int = signal.SIGKILL) -> None:
+        if self.process is not None:
+            self.process.send_signal(number)
+            self.process.wait(10)
+            self.process = None
+
+
+@dataclass
+class Site:
+    """A server, a target, and the workers that a test starts."""
+
+    folder: Path
+    server: Server
+    settings: Settings
+    tally: Tallystick
+    workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    @property
+    def env(self) -> dict[str, str]:
+        return os.environ | {
+            "TALLYSTICK_REDIS_URL": self.server.url,
+            "TALLYSTICK_DATA_DIR": str(self.folder / "data"),
+            "TALLYSTICK_ACTIONS": ACTIONS,
+            "TALLYSTICK_LEASE_SECONDS": str(self.settings.lease_seconds),
+            "TARGET_DIR": str(self.folder),
+        }
+
+    def worker(self, *flags: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "tallystick", "worker", *flags]
+        with (self.folder / f"worker-{len(self.workers)}.log").open("wb") as log:
+            process = subprocess.Popen(command, env=self.env, stdout=log, stderr=log)
+        self.workers.append(process)
+        return process
+
+    def log(self, number: int = 0) -> str:
+        return (self.folder / f"worker-{number}.log").read_text()
+
+    def approved(self, name: str, item: str, value: str = "new") -> str:
+        found = self.tally.propose(name, {"item": item, "value": value}, key=item, by="producer")
+        self.tally.approve(found.id, by="approver")
+        return found.id
+
+    def at_rest(self, id: str, *, seconds: float = 20) -> str:
+        return str(self.tally.wait(id, timeout=seconds).state)
+
+    def events(self, id: str) -> list[str]:
+        return [str(line.evidence["event"]) for line in self.tally.history(id)]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    found = Server(tmp_path)
+    found.start()
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def site(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    monkeypatch.setenv("TARGET_DIR", str(tmp_path))
+    settings = Settings.load(
+        redis_url=server.url,
+        data_dir=tmp_path / "data",
+        actions=(ACTIONS,),
+        lease_seconds=2,
+    )
+    with actions.target():
+        pass
+    tally = Tallystick.from_settings(settings)
+    found = Site(tmp_path, server, settings, tally)
+    yield found
+    for process in found.workers:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        process.wait(10)
+    tally.close()
