@@ -142,12 +142,15 @@ def show(id: Id, as_json: AsJson = False) -> None:
 @app.command("list")
 def list_actions(
     state: Annotated[str | None, typer.Option("--state", help="Only this state.")] = None,
+    attention: Annotated[
+        bool, typer.Option("--attention", help="Only those that have called a person.")
+    ] = False,
     limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 100,
     as_json: AsJson = False,
 ) -> None:
     """List the newest actions."""
     with without_types() as tally:
-        print_actions(tally.list(state, limit=limit), as_json=as_json)
+        print_actions(tally.list(state, attention=attention, limit=limit), as_json=as_json)
 
 
 @app.command()

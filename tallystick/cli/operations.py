@@ -14,6 +14,8 @@ from tallystick.jobs.states import OPEN, State
 from tallystick.jobs.supervisor import Supervisor
 from tallystick.jobs.worker import Work
 
+log = logging.getLogger("tallystick.exporter")
+
 
 @app.command()
 def worker(
@@ -69,6 +71,8 @@ def exporter(
             sorted(OPEN),
         )
         server = serve(collector, host, port)
+        if not tally.registry.names():
+            log.warning("no action types are named: the first failure of a type starts a series")
         console.print(f"metrics at http://{host}:{server.port}/metrics")
         try:
             signal.pause()

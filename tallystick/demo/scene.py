@@ -1,6 +1,5 @@
 """A scene: one story as it is played, told and checked against the targets' own ledgers."""
 
-from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any

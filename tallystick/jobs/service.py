@@ -271,8 +271,11 @@ class Tallystick:
         except Tampered as problem:
             return view.damaged(stored, str(problem))
 
-    def list(self, state: str | None = None, *, limit: int = 100) -> Sequence[ActionRecord]:
-        """The newest actions, of one state or of all; at most `limit`."""
+    def list(
+        self, state: str | None = None, *, attention: bool = False, limit: int = 100
+    ) -> Sequence[ActionRecord]:
+        """The newest actions, of one state or of all; at most `limit`. With `attention`, only
+        those that have called a person and are neither resolved nor acknowledged."""
         if state is not None and state not in set(State):
             raise InvalidInput(
                 field="state",
@@ -280,6 +283,9 @@ class Tallystick:
                 remedy=f"Use one of {', '.join(State)}.",
             )
         wanted = State(state) if state else None
+        if attention:
+            called = [self.get(id) for id in self.store.waiting_for_people()]
+            return [found for found in called if wanted in {None, found.state}][:limit]
         return [self.get(id) for id in self.store.ids(wanted, limit=limit)]
 
     def history(self, id: str) -> Sequence[JournalEntry]:

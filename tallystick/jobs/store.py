@@ -142,6 +142,11 @@ class Store:
             found = [pair for part in self._repeat(pipe.execute) for pair in part]
         return [id for id, _ in sorted(found, key=lambda pair: -pair[1])[:limit]]
 
+    def waiting_for_people(self) -> list[str]:
+        """The ids of the actions that have called a person who has not answered."""
+        with self._errors():
+            return sorted(self._repeat(lambda: self._client.hkeys(self.keys.attention)))
+
     # --- moving --------------------------------------------------------------------------
 
     def move(
@@ -403,7 +408,7 @@ class Store:
             bumped, alerts, workers, overdue, *rest = self._repeat(pipe.execute)
         sizes, firsts = rest[: len(states)], rest[len(states) :]
         return Snapshot(
-            counters={field: int(value) for field, value in bumped.items()},
+            counters={field: int(n) for field, n in bumped.items() if n.lstrip("-").isdecimal()},
             actions=dict(zip(states, sizes, strict=True)),
             oldest={
                 state: first[0][1] / 1000

@@ -117,7 +117,13 @@ class ActionWorker(SimpleWorker):
     death_penalty_class = _NoAlarm
 
     def __init__(self, queues: Any, *args: Any, **options: Any):
-        queues = queues if isinstance(queues, list | tuple) else [queues]
+        given = queues if isinstance(queues, list | tuple) else [queues]
+        queues = [
+            queue
+            if isinstance(queue, str | ActionQueue)
+            else ActionQueue(queue.name, queue.connection)
+            for queue in given
+        ]
         if len(queues) != 1:
             raise ValueError("a Tallystick worker takes exactly one queue: RQ loses jobs with more")
         options |= {

@@ -192,3 +192,14 @@ class SetWrong(SetItem):
             self.change(db, params.item, params.value + "!", context, "set")
         at("after")
         return {"set": params.value}
+
+
+class SetSlowly(SetItem):
+    """Waits before its effect for as long as a file named `slow` is there."""
+
+    name = "item.slow"
+
+    def execute(self, params: Any, context: Context) -> Any:
+        while (folder() / "slow").exists() and context.remaining() > 0:
+            time.sleep(0.01)
+        return super().execute(params, context)

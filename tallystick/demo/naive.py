@@ -1,0 +1,123 @@
+"""The naive order, for comparison: plain RQ with Retry, which marks a job done after its effect.
+
+It is what one writes first: skip what is marked done, act, mark it done, and let RQ retry what
+died. The same kill at the same targets shows what that costs.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import httpx
+from rq import Queue, Retry
+from rq.job import JobStatus
+from rq.serializers import JSONSerializer
+
+from tallystick.demo import accidents
+from tallystick.demo.accidents import accident_prone
+from tallystick.demo.show import Duel, Show
+from tallystick.demo.stage import Stage, opened, until
+from tallystick.demo.targets import here
+from tallystick.jobs.connection import connect
+
+_QUEUE = "naive"
+_ENDED = {JobStatus.FINISHED, JobStatus.FAILED}
+
+
+# --- the jobs, as `rq worker` runs them ----------------------------------------------------------
+
+
+def transfer(order: str, source: str, target: str, amount: str) -> None:
+    """Move money, unless this order is marked done."""
+    _once(order, lambda: here().bank.transfer(source, target, Decimal(amount), order=order))
+
+
+def pay(order: str, invoice: str, amount: str) -> None:
+    """Pay an invoice, unless this order is marked done."""
+    asked = {"invoice": invoice, "amount": amount}
+    _once(order, lambda: httpx.post(f"{here().service_url}/payments", json=asked, timeout=1))
+
+
+def mail(order: str, to: str, subject: str, text: str) -> None:
+    """Send a mail, unless this order is marked done."""
+    _once(order, lambda: here().mailbox.deliver(to, subject, text))
+
+
+def _once(order: str, effect: Callable[[], Any]) -> None:
+    """The naive order: look at the mark, act, set the mark."""
+    mark = here().folder / f"done-{order}"
+    if mark.exists():
+        return
+    accident_prone(effect)()
+    mark.touch()
+
+
+# --- the comparison ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One thing to do, in both ways."""
+
+    name: str
+    """The target, as the audience is told."""
+    job: Callable[..., None]
+    action: str
+    params: dict[str, str]
+    answer: str | None = None
+
+
+ORDERS = (
+    Order(
+        "bank (SQLite)",
+        transfer,
+        "bank.transfer",
+        {"source": "alice", "target": "bob", "amount": "40.00"},
+    ),
+    Order(
+        "payments (HTTP, ignores keys)",
+        pay,
+        "invoice.pay-once",
+        {"invoice": "2041", "amount": "75.00"},
+    ),
+    Order(
+        "mail (cannot be read)",
+        mail,
+        "mail.send",
+        {"to": "carol@example.com", "subject": "Hello", "text": "Your parcel left."},
+        answer="carol@example.com",
+    ),
+)
+
+
+def compare(show: Show) -> list[Duel]:
+    """Give each order to both, and SIGKILL the work-horse right after the effect."""
+    with opened(workers=1, service=("--deaf",)) as stage:
+        stage.targets.bank.open_account("alice", "200.00")
+        stage.targets.bank.open_account("bob", "0.00")
+        stage.targets.payments.open_invoice("2041", "75.00")
+        duels = []
+        for order in ORDERS:
+            show.say(f"{order.name}: SIGKILL to the work-horse right after the effect, twice")
+            told, happened = _naively(stage, order)
+            state, ours = _governed(stage, order)
+            duels.append(Duel(order.name, told, happened, state, ours))
+        return duels
+
+
+def _naively(stage: Stage, order: Order) -> tuple[str, int]:
+    """What stock RQ says in the end, and the number of effects at the target."""
+    before = stage.targets.effects()
+    client = connect(stage.tally.url, timeout=10, retries=True, decode=False)
+    try:
+        queue = Queue(_QUEUE, connection=client, serializer=JSONSerializer)
+        accidents.arm(accidents.AFTER_EFFECT, accidents.WORK_HORSE)
+        job = queue.enqueue(
+            order.job, kwargs={"order": order.action, **order.params}, retry=Retry(max=3)
+        )
+        _rq_worker(stage)
+        until(lambda: job.get_status() in _ENDED, "the end of the naive job")
+        return str(job.get_status(refresh=False)), _more(stage, before)
+    finally:
+        client.close()
