@@ -44,6 +44,8 @@ class Transfer(Action):
     )
 
     class Params(BaseModel):
+        """Who pays whom, and how much."""
+
         source: str
         target: str
         amount: Amount
@@ -67,7 +69,7 @@ class Transfer(Action):
                 params.target,
                 params.amount,
                 order=context.idempotency_key,
-                version=context.expected_version,
+                version=str(context.expected_version),
             )
         except Refused as refusal:
             raise NotApplied(str(refusal)) from refusal
@@ -91,6 +93,8 @@ class Reverse(Action):
     rollback = OutOfBand("ask the bank's back office, with the number of the booking")
 
     class Params(BaseModel):
+        """The number of the transfer's booking."""
+
         booking: int
 
     def observe(self, params: Params) -> Any:
@@ -123,6 +127,8 @@ class Pay(Action):
     rollback = OutOfBand("ask the payment service for a refund")
 
     class Params(BaseModel):
+        """Which invoice, and how much of it."""
+
         invoice: str
         amount: Amount
 
@@ -164,6 +170,8 @@ class Publish(Action):
     rollback = InBand("put_back")
 
     class Params(BaseModel):
+        """The page's file name, and what it shall say."""
+
         page: str = Field(pattern=r"^[a-z0-9-]+\.html$")
         text: str
 
@@ -192,6 +200,8 @@ class SendMail(Action):
     )
 
     class Params(BaseModel):
+        """One mail."""
+
         to: str
         subject: str
         text: str

@@ -4,7 +4,9 @@ It is what one writes first: skip what is marked done, act, mark it done, and le
 died. The same kill at the same targets shows what that costs.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -16,6 +18,7 @@ from rq.serializers import JSONSerializer
 
 from tallystick.demo import accidents
 from tallystick.demo.accidents import accident_prone
+from tallystick.demo.scene import AGENT, APPROVER
 from tallystick.demo.show import Duel, Show
 from tallystick.demo.stage import Stage, opened, until
 from tallystick.demo.targets import here
@@ -93,31 +96,58 @@ ORDERS = (
 
 def compare(show: Show) -> list[Duel]:
     """Give each order to both, and SIGKILL the work-horse right after the effect."""
-    with opened(workers=1, service=("--deaf",)) as stage:
+    duels: list[Duel] = []
+    with opened(workers=1, service=("--deaf",)) as stage, _rq_worker(stage):
         stage.targets.bank.open_account("alice", "200.00")
         stage.targets.bank.open_account("bob", "0.00")
         stage.targets.payments.open_invoice("2041", "75.00")
-        duels = []
+        stage.ready()
         for order in ORDERS:
-            show.say(f"{order.name}: SIGKILL to the work-horse right after the effect, twice")
-            told, happened = _naively(stage, order)
-            state, ours = _governed(stage, order)
-            duels.append(Duel(order.name, told, happened, state, ours))
-        return duels
+            show.title(len(duels) + 1, order.name, "SIGKILL to the work-horse right after it acted")
+            naive = _naively(stage, order)
+            show.say(f"RQ with Retry says {naive[0]!r}; effects at the target: {naive[1]}")
+            ours = _governed(stage, order)
+            show.say(f"Tallystick says {ours[0]!r}; effects at the target: {ours[1]}")
+            duels.append(Duel(order.name, *naive, *ours))
+    return duels
+
+
+@contextlib.contextmanager
+def _rq_worker(stage: Stage) -> Iterator[None]:
+    """A stock worker, as its documentation starts it."""
+    options = ("--url", stage.tally.url, "--serializer", "rq.serializers.JSONSerializer")
+    worker = stage.start("rq", "rq.cli", "worker", *options, _QUEUE)
+    try:
+        yield
+    finally:
+        worker.stop()
 
 
 def _naively(stage: Stage, order: Order) -> tuple[str, int]:
-    """What stock RQ says in the end, and the number of effects at the target."""
+    """What RQ says in the end, and the number of effects at the target."""
     before = stage.targets.effects()
     client = connect(stage.tally.url, timeout=10, retries=True, decode=False)
     try:
         queue = Queue(_QUEUE, connection=client, serializer=JSONSerializer)
         accidents.arm(accidents.AFTER_EFFECT, accidents.WORK_HORSE)
         job = queue.enqueue(
-            order.job, kwargs={"order": order.action, **order.params}, retry=Retry(max=3)
+            order.job, kwargs={"order": order.action, **order.params}, retry=Retry(3)
         )
-        _rq_worker(stage)
         until(lambda: job.get_status() in _ENDED, "the end of the naive job")
-        return str(job.get_status(refresh=False)), _more(stage, before)
+        return str(job.get_status(refresh=False).value), _since(stage, before)
     finally:
         client.close()
+
+
+def _governed(stage: Stage, order: Order) -> tuple[str, int]:
+    """The state that our action comes to, and the number of effects at the target."""
+    before = stage.targets.effects()
+    accidents.arm(accidents.AFTER_EFFECT, accidents.WORK_HORSE)
+    id = stage.tally.propose(order.action, order.params, key=order.action, by=AGENT).id
+    stage.tally.approve(id, by=APPROVER, answer=order.answer)
+    state = stage.tally.wait(id, timeout=20).state
+    return str(state), _since(stage, before)
+
+
+def _since(stage: Stage, before: Counter[str]) -> int:
+    return (stage.targets.effects() - before).total()

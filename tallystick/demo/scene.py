@@ -129,6 +129,11 @@ class Scene:
         self._show.checked(f"{shown}; effects at the targets: {happened}", row.ok)
         self.rows.append(row)
 
+    def broke(self, problem: str) -> None:
+        """End the act that could not be played to its end."""
+        self.check(problem, holds=False)
+        self.expect("", "broke off", "")
+
 
 def _counted(effects: Mapping[str, int]) -> str:
     """`1 transfer, 2 mails`; `none`."""

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tallystick import JournalEntry
+from tallystick import JournalEntry, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,24 @@ class Row:
     def ok(self) -> bool:
         as_expected = (self.expected_state, self.expected_effects)
         return (self.state, self.effects) == as_expected and not self.failed_checks
+
+
+@dataclass(frozen=True, slots=True)
+class Duel:
+    """One order, given to the naive queue and to ours, with the same kill."""
+
+    target: str
+    naive_says: str
+    naive_effects: int
+    state: str
+    effects: int
+
+    @property
+    def ok(self) -> bool:
+        """The naive order doubled it; ours did not, or says that it does not know."""
+        return self.naive_effects == 2 and (
+            self.effects == 1 and self.state in {State.COMMITTED, State.UNKNOWN}
+        )
 
 
 class Show:
@@ -74,7 +92,7 @@ class Show:
         words = f"{facts['reason']}: action {facts['id']} is {facts['state']}, {facts['why']}"
         self._line("ALERT", words, "bold red")
 
-    def table(self, rows: Sequence[Row]) -> None:
+    def table(self, rows: Sequence[Row], *, seconds: float) -> None:
         """All rows, and the times of recovery."""
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left")
         for heading in ("story", "state", "effects at the targets", "expected", "ok"):
@@ -93,6 +111,25 @@ class Show:
                 self.console.print(Text(f"✗ {row.story}: {check}", "bold red"))
         if any(row.recovery for row in rows):
             self._recoveries(rows)
+        right = sum(row.ok for row in rows)
+        self.console.print(f"{right} of {len(rows)} as expected, in {seconds:.1f} s")
+
+    def duels(self, duels: Sequence[Duel]) -> None:
+        """The naive order and ours, side by side."""
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for heading in ("target", "RQ + Retry says", "effects", "Tallystick says", "effects", "ok"):
+            table.add_column(heading, justify="right" if heading == "effects" else "left")
+        for duel in duels:
+            table.add_row(
+                duel.target,
+                duel.naive_says,
+                Text(str(duel.naive_effects), "bold red" if duel.naive_effects > 1 else ""),
+                duel.state,
+                Text(str(duel.effects), "bold red" if duel.effects > 1 else "green"),
+                _mark(duel.ok),
+            )
+        self.console.print()
+        self.console.print(table)
 
     def _recoveries(self, rows: Sequence[Row]) -> None:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)

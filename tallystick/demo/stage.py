@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from types import FrameType
 from typing import Any, TypeVar
 
 from tallystick import Tallystick, TallystickError
+from tallystick.core.errors import StoreError
 from tallystick.demo import accidents
 from tallystick.demo.targets import Targets
 
@@ -64,9 +66,9 @@ class Process:
     def alive(self) -> bool:
         return self.popen.poll() is None
 
-    def logged(self, pattern: str) -> re.Match[str] | None:
-        """The first place in its log that fits."""
-        return re.search(pattern, self.log.read_text())
+    def started(self) -> list[str]:
+        """For a worker: the process ids of the work-horses that it has started, in order."""
+        return re.findall(r"work-horse (\d+) started", self.log.read_text())
 
     def stop(self) -> None:
         """Ask it to end; kill it if it does not."""
@@ -122,7 +124,7 @@ class Stage:
         """Wait until every worker takes work."""
         self.staff()
         for worker in self.workers:
-            until(lambda worker=worker: worker.logged("work-horse .* started"), "a worker's start")  # type: ignore[misc]
+            until(worker.started, "a worker's start")
 
     def fallen(self) -> Process:
         """Wait for a worker that dies by SIGKILL, and return it."""
@@ -137,12 +139,33 @@ class Stage:
         """The process of the embedded server."""
         return int((self.folder / "data" / "server" / "server.pid").read_text())
 
+    @contextlib.contextmanager
+    def held_up(self) -> Iterator[None]:
+        """Nobody takes work meanwhile: the work-horses are stopped."""
+        self.ready()
+        pids = [int(worker.started()[-1]) for worker in self.workers]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+
     def kill_everything(self) -> None:
         """SIGKILL all workers and the embedded server."""
         for worker in self.workers:
             worker.kill()
         os.kill(self.server_pid(), signal.SIGKILL)
+        until(lambda: not self._server_answers(), "the death of the server")
         self.tally.close()
+
+    def _server_answers(self) -> bool:
+        try:
+            self.tally.store.ping()
+        except StoreError:
+            return False
+        return True
 
     def start_again(self) -> None:
         """A new server on the same files, and new workers."""
@@ -237,9 +260,12 @@ def _replace(old: dict[str, str], new: dict[str, str]) -> None:
 def _stoppable() -> Iterator[None]:
     """SIGTERM ends the demo like Ctrl-C does: with everything cleaned up."""
 
-    def stop(number: int, frame: FrameType | None) -> None:
+    def stop(number: int, _: FrameType | None) -> None:
         sys.exit(128 + number)
 
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     before = signal.signal(signal.SIGTERM, stop)
     try:
         yield

@@ -38,7 +38,7 @@ def reject(play: Scene) -> None:
 
 
 def killed_after_effect(play: Scene) -> None:
-    """SIGKILL right after the money moved, before anything was recorded: it is found, not redone."""
+    """SIGKILL right after the money moved, with nothing recorded: it is found, not redone."""
     for whom in (WORKER, WORK_HORSE):
         play.act(whom)
         play.accounts(alice="100.00", bob="0.00")
@@ -77,16 +77,12 @@ def _run_and_kill(play: Scene, id: str, accident: str, whom: str) -> None:
     play.stage.ready()
     play.arm(accident, whom)
     play.approve(id)
+    when = accident.removeprefix("kill-").replace("-", " the ")
     if whom == WORKER:
         fallen = play.stage.fallen()
-        play.say(
-            f"SIGKILL {accident.removeprefix('kill-').replace('-', ' the ')}: worker "
-            f"{fallen.pid} is dead with its work-horse; another one is there"
-        )
+        play.say(f"SIGKILL {when}: worker {fallen.pid} is dead with its work-horse; one is left")
     else:
-        play.say(
-            f"SIGKILL {accident.removeprefix('kill-').replace('-', ' the ')}: the work-horse is dead, its worker lives"
-        )
+        play.say(f"SIGKILL {when}: the work-horse is dead, and its worker starts another")
     play.settled(id)
     play.journal(id)
     play.recovered(id)
@@ -96,9 +92,10 @@ def stale(play: Scene) -> None:
     """The balance changes between approval and run: what was approved is no longer so."""
     play.accounts(alice="100.00", bob="0.00")
     id = play.propose("bank.transfer", key="stale", source="alice", target="bob", amount="40.00")
-    play.say("before anyone runs it, a clerk pays alice 5.00 at the counter")
-    play.accounts(alice="105.00")
-    play.approve(id)
+    with play.stage.held_up():
+        play.approve(id)
+        play.accounts(alice="105.00")
+        play.say("before a worker comes to it, a clerk pays alice 5.00 at the counter")
     found = play.settled(id)
     play.journal(id)
     play.say(f"{found.why}: {found.observed} was approved")
@@ -107,7 +104,7 @@ def stale(play: Scene) -> None:
 
 
 def compensate(play: Scene) -> None:
-    """The bank keeps a fee that nobody approved: a second action is enqueued and undoes the first."""
+    """The bank keeps a fee that nobody approved: a compensating job undoes the transfer."""
     play.accounts(alice="100.00", bob="0.00")
     play.arm(accidents.FEE, "2.00")
     id = play.propose("bank.transfer", key="fee", source="alice", target="bob", amount="40.00")

@@ -69,8 +69,12 @@ class EmbeddedServer:
         with _locked(folder / "start.lock"):
             users = (folder / "users.lock").open("a")
             fcntl.flock(users, fcntl.LOCK_SH)
-            if not _answers(socket):
-                _start(folder, socket)
+            try:
+                if not _answers(socket):
+                    _start(folder, socket)
+            except BaseException:
+                users.close()
+                raise
         return cls(folder, socket, users)
 
     def leave(self) -> None:

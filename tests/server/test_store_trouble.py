@@ -15,7 +15,7 @@ PARAMS = {"item": "x", "value": "new"}
 def command(server: Server, *words: object) -> object:
     client = connect(server.url, timeout=5, retries=False, decode=True)
     try:
-        return client.execute_command(*words)
+        return client.execute_command(*words)  # type: ignore[no-untyped-call]
     finally:
         client.close()
 
