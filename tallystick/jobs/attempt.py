@@ -163,10 +163,12 @@ class Attempt:
     ) -> Reply:
         """Call the target once, under the deadline. `began` is when the lease was last known ours,
         on `boottime()`. What it answered is in `learned`."""
-        if boottime() - began > self.effect_seconds:  # we were frozen: the lease may be over
-            raise LeaseLost(id=self.record.id, what="lease", found="too late to begin")
         seconds = self.effect_seconds - (boottime() - began)
-        self.watch.effect(seconds + MARGIN_SECONDS / 2)
+        self.watch.effect(max(seconds, 0.001) + MARGIN_SECONDS / 2)
+        # Armed first, looked at second: whoever is frozen between the two is killed on waking.
+        if boottime() - began > self.effect_seconds:
+            self.watch.effect(None)
+            raise LeaseLost(id=self.record.id, what="lease", found="too late to begin")
         context = self.context(time.monotonic() + seconds, key=key)
         try:
             result, reply, why = evidence(effect(context)), Reply.OK, ""

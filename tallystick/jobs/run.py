@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tallystick.approvals import Keyring, Outcome, Policy, tally
-from tallystick.core import canonical
+from tallystick.approvals import Keyring, Outcome, tally
 from tallystick.core.canonical import Json
-from tallystick.core.errors import Conflict, InvalidInput, LeaseLost, TallystickError, UnknownId
-from tallystick.jobs.action import Action, Protection, protection_of
+from tallystick.core.errors import Conflict, LeaseLost, UnknownId
+from tallystick.jobs.action import Protection
 from tallystick.jobs.attempt import Attempt, Look, Unwatched, Watch, boottime
 from tallystick.jobs.decision import Lease, Reply, Seen, Situation, Stage, Step, decide
+from tallystick.jobs.judging import before_intent, last_reply, mismatch, stage_of, stricter_policy
 from tallystick.jobs.record import Record, Stored, Tampered, unseal
 from tallystick.jobs.registry import Registry, validate
 from tallystick.jobs.settings import Settings
@@ -31,6 +31,9 @@ log = logging.getLogger("tallystick.run")
 
 MAX_LOST_CLAIMS = 5
 """After so many workers that died holding an action before its intent, a person must look."""
+
+_UNKNOWN_TYPE_SECONDS = 30
+"""How long an action of a type that nobody here knows waits for a worker that does."""
 
 _LOOK_AGAIN_SECONDS = (1, 5, 15, 60, 300)
 
@@ -151,6 +154,7 @@ class Runner:
                 problem,
             )
             self.store.bump(counters.unknown_type(record.content.action))
+            self.store.postpone(record, seconds=_UNKNOWN_TYPE_SECONDS)
             return None
         params = validate(spec, record.content.params)[0]
         lease_ms = int(self.settings.lease_seconds * 1000)
@@ -309,9 +313,6 @@ def close_under_fence(attempt: Attempt, before: Json, facts: dict[str, Any]) -> 
         attempt.move(State.UNKNOWN, "halted", lease="drop", why=why, **facts)
 
 
-# --- what a look means ---------------------------------------------------------------------------
-
-
 def verify(attempt: Attempt, before: Json, result: Json, reply: Reply) -> Look:
     """Re-read the target until the effect shows or the deadline is over."""
     spec, params = attempt.spec, attempt.params
@@ -322,79 +323,3 @@ def verify(attempt: Attempt, before: Json, result: Json, reply: Reply) -> Look:
         unchanged=before,
         once=reply is Reply.REFUSED,
     )
-
-
-def before_intent(attempt: Attempt, look: Look) -> Seen:
-    """What the precondition's look means while nothing has been sent by this record.
-
-    A world that no longer fits the precondition but does fit the *verification* shows our effect
-    without our intent: the store was rewound, or somebody did it by hand. A verification that
-    also holds for the approved state tells nothing, and is not asked.
-    """
-    answer = look.verdict.answer
-    if answer is Answer.HOLDS:
-        return Seen.ABSENT
-    if answer is Answer.INCONCLUSIVE:
-        return Seen.UNKNOWN
-    approved = attempt.record.content.observed
-
-    def holds(now: Json) -> bool:
-        try:
-            verdict = attempt.spec.verify(attempt.params, approved, now, None)
-        except Exception:  # it cannot judge without a reply
-            return False
-        return verdict.answer is Answer.HOLDS
-
-    return Seen.OURS if holds(look.now) and not holds(approved) else Seen.FOREIGN
-
-
-def last_reply(record: Record) -> tuple[Reply, Json]:
-    """What the target answered to the last intent, if that is known."""
-    intent, replied = record.last("intent"), record.last("replied")
-    if intent is None or replied is None or replied.seq < intent.seq:
-        return Reply.NONE, None
-    return Reply(str(replied.evidence["reply"])), replied.evidence.get("result")
-
-
-def stage_of(state: State) -> Stage:
-    """The state as the decision table sees it."""
-    if state in CLOSED:
-        return Stage.CLOSED
-    if state in HALTED:
-        return Stage.HALTED
-    return {
-        State.WAITING_FOR_APPROVAL: Stage.WAITING,
-        State.APPROVED: Stage.APPROVED,
-        State.RUNNING: Stage.ACTING,
-        State.VERIFYING: Stage.ACTING,
-        State.ROLLING_BACK: Stage.UNDOING,
-    }[state]
-
-
-def mismatch(spec: Action, record: Record) -> str:
-    """Why this code is not what was approved although name and version agree; empty if it is."""
-    if protection_of(spec) != record.content.protection:
-        return (
-            f"it was approved as {record.content.protection}, the code says {protection_of(spec)}"
-        )
-    try:
-        form = validate(spec, record.content.params)[1]
-    except (InvalidInput, TallystickError) as error:
-        return f"its parameters do not fit the code: {error}"
-    if canonical.dumps(form) != canonical.dumps(record.content.params):
-        return "the code reads its parameters differently"
-    return ""
-
-
-def stricter_policy(attempt: Attempt) -> str:
-    """Why the votes do not satisfy the policy that the code asks today; empty if they do."""
-    content = attempt.record.content
-    if content.compensates is not None:
-        return ""
-    policy = Policy.from_json(content.policy).strictest(attempt.spec.policy)
-    yes = {vote.who.strip().casefold() for vote in attempt.record.votes}
-    if len(yes) < policy.quorum:
-        return f"the policy asks for {policy.quorum} approvals by now; propose it again"
-    if not policy.proposer_may_approve and content.proposed_by.strip().casefold() in yes:
-        return "the proposer may not approve any more; propose it again"
-    return ""

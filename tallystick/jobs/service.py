@@ -318,9 +318,11 @@ class Tallystick:
         id = canonical.label(id, field="id")
         last: Conflict | None = None
         for _ in range(_CONFLICTS):
+            stored = self.store.read(id)
             try:
-                record = self.store.load(id)
+                record = unseal(stored)
             except Tampered as problem:
+                self.store.quarantine(stored, str(problem), worker="")
                 raise ActionCorrupt(id=id, problem=str(problem)) from None
             try:
                 return step(record)

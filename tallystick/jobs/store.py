@@ -1,22 +1,17 @@
-"""The store: the only module that sends commands to Redis, one method per script.
+"""The store of actions: one method per script, and every move guarded by one of them.
 
 Every script is idempotent for the same arguments, so a call whose reply was lost is repeated here;
 whatever is not an explicit OK raises, and means "not done, not owner".
 """
 
-import contextlib
 import json
 import secrets
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib.resources import files
+from collections.abc import Mapping
 from typing import Any
 
 from tallystick.core import canonical
 from tallystick.core.errors import Conflict, LeaseLost, StoreRefused, UnknownId
 from tallystick.jobs import consequences
-from tallystick.jobs.connection import Client, LinkDown, connect, safe_url, translated_errors
-from tallystick.jobs.keys import Keys
 from tallystick.jobs.record import (
     Content,
     Line,
@@ -28,43 +23,13 @@ from tallystick.jobs.record import (
     tip_of_damage,
     unseal,
 )
-from tallystick.jobs.states import AT_REST, OPEN, State
+from tallystick.jobs.states import AT_REST, State
+from tallystick.jobs.upkeep import Upkeep
 from tallystick.metrics import counters
-from tallystick.metrics.counters import Snapshot
-
-_PAUSE_SECONDS = (0.05, 0.25)
-_WORKER_SILENCE_MS = 15_000
-_OVERDUE_MS = 10_000
 
 
-class Store:
+class Store(Upkeep):
     """The records of one namespace."""
-
-    def __init__(self, client: Client, namespace: str, *, url: str = "redis") -> None:
-        self.keys = Keys(namespace)
-        self._client = client
-        self._url = url
-        lua = files("tallystick.jobs") / "lua"
-        common = (lua / "common.lua").read_text()
-        self._scripts = {
-            name: client.register_script(common + (lua / f"{name}.lua").read_text())
-            for name in (
-                "heartbeat",
-                "move",
-                "propose",
-                "quarantine",
-                "read",
-                "release",
-                "renew",
-                "sweep",
-            )
-        }
-
-    @classmethod
-    def connect(cls, url: str, namespace: str, *, timeout: float = 5) -> "Store":
-        """The store at this URL; nothing is sent yet. `timeout` bounds each command, in seconds."""
-        client = connect(url, timeout=timeout, retries=False, decode=True)
-        return cls(client, namespace, url=safe_url(url))
 
     # --- birth ---------------------------------------------------------------------------
 
@@ -141,11 +106,6 @@ class Store:
                 pipe.zrange(self.keys.index(one), 0, limit - 1, desc=True, withscores=True)
             found = [pair for part in self._repeat(pipe.execute) for pair in part]
         return [id for id, _ in sorted(found, key=lambda pair: -pair[1])[:limit]]
-
-    def waiting_for_people(self) -> list[str]:
-        """The ids of the actions that have called a person who has not answered."""
-        with self._errors():
-            return sorted(self._repeat(lambda: self._client.hkeys(self.keys.attention)))
 
     # --- moving --------------------------------------------------------------------------
 
@@ -317,7 +277,7 @@ class Store:
                 return
             stored = self.read(stored.id)
 
-    # --- leases, sweeping, heartbeats --------------------------------------------------------
+    # --- leases --------------------------------------------------------
 
     def renew(self, id: str, owner: str, *, lease_ms: int) -> bool:
         """Lengthen a lease; False if it is not this attempt's any more."""
@@ -327,129 +287,6 @@ class Store:
     def release(self, id: str, owner: str) -> bool:
         """Free the action of a dead work-horse and make it due now; False if it was not its."""
         return bool(self._script("release", [self.keys.lease(id), self.keys.due], [owner, id]))
-
-    def sweep(
-        self, recoverer: str, *, lock_ms: int, limit: int, again_ms: int
-    ) -> list[tuple[str, str]] | None:
-        """Take what is due, as (id, dispatch) pairs; None if another recoverer is active."""
-        keys = [self.keys.recoverer, self.keys.due]
-        code, *flat = self._script("sweep", keys, [recoverer, lock_ms, limit, again_ms])
-        if code == "busy":
-            return None
-        return list(zip(flat[::2], flat[1::2], strict=True))
-
-    def step_down(self, recoverer: str) -> None:
-        """Give up being the active recoverer, if this token is."""
-        self._script("release", [self.keys.recoverer, self.keys.due], [recoverer, ""])
-
-    def heartbeat(self, names: Sequence[str]) -> int:
-        """Say that these work-horses live; the number of all that do."""
-        return int(self._script("heartbeat", [self.keys.workers], [_WORKER_SILENCE_MS, *names]))
-
-    def forget(self, names: Sequence[str]) -> None:
-        """Say that these work-horses have ended."""
-        if names:
-            with self._errors():
-                self._repeat(lambda: self._client.zrem(self.keys.workers, *names))
-
-    def unschedule(self, id: str) -> None:
-        """Nobody needs to look at this action any more (it is closed, and its entry was stale)."""
-        with self._errors():
-            self._repeat(lambda: self._client.zrem(self.keys.due, id))
-
-    def due_now(self) -> int:
-        """How many actions somebody must look at now."""
-        with self._errors():
-            seconds, micros = self._repeat(self._client.time)
-            now = seconds * 1000 + micros // 1000
-            return int(self._repeat(lambda: self._client.zcount(self.keys.due, "-inf", now)))
-
-    def open_work(self) -> int:
-        """How many actions are approved or in flight: what a burst of workers has to finish."""
-        with self._errors():
-            pipe = self._client.pipeline(transaction=False)
-            for state in OPEN - {State.WAITING_FOR_APPROVAL}:
-                pipe.zcard(self.keys.index(state))
-            return sum(self._repeat(pipe.execute))
-
-    # --- alerts and counters ---------------------------------------------------------------
-
-    def alerts(self, limit: int = 100) -> list[str]:
-        """The oldest undelivered alerts, as canonical JSON."""
-        with self._errors():
-            found = self._repeat(lambda: self._client.lrange(self.keys.outbox, 0, limit - 1))
-            return list(found)
-
-    def delivered(self, alert: str) -> None:
-        """Take an alert out of the outbox; call it after the delivery, never before."""
-        with self._errors():
-            self._repeat(lambda: self._client.lrem(self.keys.outbox, 1, alert))
-
-    def bump(self, field: str) -> None:
-        """Count an event that belongs to no move (a refused job, a dead work-horse)."""
-        with self._errors():
-            self._client.hincrby(self.keys.counters, field, 1)
-
-    def snapshot(self, *, queue_depth: int = 0) -> Snapshot:
-        """All numbers at one instant, in one round trip; no scan grows with the actions."""
-        states, open_states = list(State), sorted(OPEN)
-        with self._errors():
-            seconds, micros = self._repeat(self._client.time)
-            now = seconds * 1000 + micros // 1000
-            pipe = self._client.pipeline(transaction=False)
-            pipe.hgetall(self.keys.counters)
-            pipe.llen(self.keys.outbox)
-            pipe.zcount(self.keys.workers, now - _WORKER_SILENCE_MS, "+inf")
-            pipe.zcount(self.keys.due, "-inf", now - _OVERDUE_MS)
-            for state in states:
-                pipe.zcard(self.keys.index(state))
-            for state in open_states:
-                pipe.zrange(self.keys.index(state), 0, 0, withscores=True)
-            bumped, alerts, workers, overdue, *rest = self._repeat(pipe.execute)
-        sizes, firsts = rest[: len(states)], rest[len(states) :]
-        return Snapshot(
-            counters={field: int(n) for field, n in bumped.items() if n.lstrip("-").isdecimal()},
-            actions=dict(zip(states, sizes, strict=True)),
-            oldest={
-                state: first[0][1] / 1000
-                for state, first in zip(open_states, firsts, strict=True)
-                if first
-            },
-            workers=workers,
-            overdue=overdue,
-            queue_depth=queue_depth,
-            undelivered_alerts=alerts,
-        )
-
-    # --- the wire ----------------------------------------------------------------------------
-
-    def ping(self) -> None:
-        """Raise a `StoreError` unless the server answers."""
-        with self._errors():
-            self._client.ping()
-
-    def close(self) -> None:
-        """Give the connections back."""
-        self._client.close()
-
-    def _script(self, name: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
-        with self._errors():
-            return self._repeat(lambda: self._scripts[name](keys=keys, args=args))
-
-    def _repeat(self, call: Callable[[], Any]) -> Any:
-        for pause in (*_PAUSE_SECONDS, None):
-            try:
-                return call()
-            except LinkDown:
-                if pause is None:
-                    raise
-                time.sleep(pause)
-        raise AssertionError("unreachable")
-
-    @contextlib.contextmanager
-    def _errors(self) -> Iterator[None]:
-        with translated_errors(self._url):
-            yield
 
 
 _ACTED = {State.RUNNING, State.VERIFYING, State.ROLLING_BACK}

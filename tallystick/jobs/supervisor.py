@@ -4,6 +4,7 @@ It renews the lease of whatever a work-horse holds, kills one that overruns, see
 and frees the action, replaces the dead, and runs the recoverer. It executes no action code.
 """
 
+import contextlib
 import json
 import logging
 import os
@@ -94,6 +95,8 @@ class Supervisor:
         self._start_missing()
         for key, _ in self._selector.select(_TICK_SECONDS):
             self._listen(self.horses[key.data])
+        for horse in list(self.horses.values()):
+            self._reap(horse)
         now = time.monotonic()
         self._kill_overruns(now)
         self._renew_leases(now)
@@ -130,13 +133,11 @@ class Supervisor:
         log.info("work-horse %d started", pid)
 
     def _listen(self, horse: Horse) -> None:
-        """Take in what a work-horse says; an end of file is its death."""
+        """Take in what a work-horse says. An end of file is its death, told at once; it is reaped
+        by its pid, since a process that its action forked may hold the pipe open."""
         try:
             heard = os.read(horse.pipe, 65536)
         except BlockingIOError:
-            return
-        if not heard:
-            self._bury(horse)
             return
         *lines, horse.heard = (horse.heard + heard).split(b"\n")
         now = time.monotonic()
@@ -156,11 +157,18 @@ class Supervisor:
                 horse.action_id = horse.owner = ""
                 horse.kill_at = horse.renew_at = float("inf")
 
-    def _bury(self, horse: Horse) -> None:
-        """Reap a dead work-horse, free what it held, and have it recovered at once."""
+    def _reap(self, horse: Horse) -> None:
+        pid, status = os.waitpid(horse.pid, os.WNOHANG)
+        if pid:
+            self._listen(horse)
+            self._bury(horse, status)
+
+    def _bury(self, horse: Horse, status: int) -> None:
+        """Free what a dead work-horse held, have it recovered at once, and end what it forked."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(horse.pid, signal.SIGKILL)
         self._selector.unregister(horse.pipe)
         os.close(horse.pipe)
-        _, status = os.waitpid(horse.pid, 0)
         del self.horses[horse.pid]
         self._safely(lambda: self._store.forget([horse.name]))
         reason = horse.killed_for or _reason(status)
@@ -212,7 +220,8 @@ class Supervisor:
 
     def _kill_all(self) -> None:
         for horse in self.horses.values():
-            os.kill(horse.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(horse.pid, signal.SIGKILL)
 
     def _finished(self, now: float) -> bool:
         """Burst: no action is approved or in flight, or none of those has moved for a while."""

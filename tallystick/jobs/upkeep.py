@@ -1,0 +1,121 @@
+"""What keeps a store going: what is due, who lives, what is counted, who must be told."""
+
+from collections.abc import Sequence
+
+from tallystick.jobs.record import Record
+from tallystick.jobs.states import OPEN, State
+from tallystick.jobs.wire import Wire
+from tallystick.metrics.counters import Snapshot
+
+_WORKER_SILENCE_MS = 15_000
+_OVERDUE_MS = 10_000
+
+
+class Upkeep(Wire):
+    """The parts of the store that belong to no single action."""
+
+    # --- what is due ---------------------------------------------------------------------------
+
+    def sweep(
+        self, recoverer: str, *, lock_ms: int, limit: int, again_ms: int
+    ) -> list[tuple[str, str]] | None:
+        """Take what is due, as (id, dispatch) pairs; None if another recoverer is active."""
+        keys = [self.keys.recoverer, self.keys.due]
+        code, *flat = self._script("sweep", keys, [recoverer, lock_ms, limit, again_ms])
+        if code == "busy":
+            return None
+        return list(zip(flat[::2], flat[1::2], strict=True))
+
+    def step_down(self, recoverer: str) -> None:
+        """Give up being the active recoverer, if this token is."""
+        self._script("release", [self.keys.recoverer, self.keys.due], [recoverer, ""])
+
+    def heartbeat(self, names: Sequence[str]) -> int:
+        """Say that these work-horses live; the number of all that do."""
+        return int(self._script("heartbeat", [self.keys.workers], [_WORKER_SILENCE_MS, *names]))
+
+    def forget(self, names: Sequence[str]) -> None:
+        """Say that these work-horses have ended."""
+        if names:
+            with self._errors():
+                self._repeat(lambda: self._client.zrem(self.keys.workers, *names))
+
+    def unschedule(self, id: str) -> None:
+        """Nobody needs to look at this action any more (it is closed, and its entry was stale)."""
+        with self._errors():
+            self._repeat(lambda: self._client.zrem(self.keys.due, id))
+
+    def postpone(self, record: Record, *, seconds: float) -> None:
+        """Have an action looked at later than it would be; nothing else changes."""
+        later = record.now + int(seconds * 1000)
+        with self._errors():
+            self._repeat(lambda: self._client.zadd(self.keys.due, {record.id: later}, xx=True))
+
+    def due_now(self) -> int:
+        """How many actions somebody must look at now."""
+        with self._errors():
+            seconds, micros = self._repeat(self._client.time)
+            now = seconds * 1000 + micros // 1000
+            return int(self._repeat(lambda: self._client.zcount(self.keys.due, "-inf", now)))
+
+    def open_work(self) -> int:
+        """How many actions are approved or in flight: what a burst of workers has to finish."""
+        with self._errors():
+            pipe = self._client.pipeline(transaction=False)
+            for state in OPEN - {State.WAITING_FOR_APPROVAL}:
+                pipe.zcard(self.keys.index(state))
+            return sum(self._repeat(pipe.execute))
+
+    # --- alerts and counters ---------------------------------------------------------------
+
+    def alerts(self, limit: int = 100) -> list[str]:
+        """The oldest undelivered alerts, as canonical JSON."""
+        with self._errors():
+            found = self._repeat(lambda: self._client.lrange(self.keys.outbox, 0, limit - 1))
+            return list(found)
+
+    def delivered(self, alert: str) -> None:
+        """Take an alert out of the outbox; call it after the delivery, never before."""
+        with self._errors():
+            self._repeat(lambda: self._client.lrem(self.keys.outbox, 1, alert))
+
+    def bump(self, field: str) -> None:
+        """Count an event that belongs to no move (a refused job, a dead work-horse)."""
+        with self._errors():
+            self._client.hincrby(self.keys.counters, field, 1)
+
+    def snapshot(self, *, queue_depth: int = 0) -> Snapshot:
+        """All numbers at one instant, in one round trip; no scan grows with the actions."""
+        states, open_states = list(State), sorted(OPEN)
+        with self._errors():
+            seconds, micros = self._repeat(self._client.time)
+            now = seconds * 1000 + micros // 1000
+            pipe = self._client.pipeline(transaction=False)
+            pipe.hgetall(self.keys.counters)
+            pipe.llen(self.keys.outbox)
+            pipe.zcount(self.keys.workers, now - _WORKER_SILENCE_MS, "+inf")
+            pipe.zcount(self.keys.due, "-inf", now - _OVERDUE_MS)
+            for state in states:
+                pipe.zcard(self.keys.index(state))
+            for state in open_states:
+                pipe.zrange(self.keys.index(state), 0, 0, withscores=True)
+            bumped, alerts, workers, overdue, *rest = self._repeat(pipe.execute)
+        sizes, firsts = rest[: len(states)], rest[len(states) :]
+        return Snapshot(
+            counters={field: int(n) for field, n in bumped.items() if n.lstrip("-").isdecimal()},
+            actions=dict(zip(states, sizes, strict=True)),
+            oldest={
+                state: first[0][1] / 1000
+                for state, first in zip(open_states, firsts, strict=True)
+                if first
+            },
+            workers=workers,
+            overdue=overdue,
+            queue_depth=queue_depth,
+            undelivered_alerts=alerts,
+        )
+
+    def waiting_for_people(self) -> list[str]:
+        """The ids of the actions that have called a person who has not answered."""
+        with self._errors():
+            return sorted(self._repeat(lambda: self._client.hkeys(self.keys.attention)))
