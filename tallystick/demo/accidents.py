@@ -36,6 +36,12 @@ def arm(accident: str, detail: str = "") -> None:
     _file(accident).write_text(detail)
 
 
+def disarm() -> None:
+    """Forget every accident that was armed and has not happened."""
+    for armed in (BEFORE_EFFECT, AFTER_EFFECT, FEE, TORN, NO_WAY_BACK):
+        _file(armed).unlink(missing_ok=True)
+
+
 def happens(accident: str) -> str | None:
     """The detail of this accident if it was armed, which it is no longer; else None."""
     try:

@@ -1,7 +1,8 @@
 """The naive order, for comparison: plain RQ with Retry, which marks a job done after its effect.
 
 It is what one writes first: skip what is marked done, act, mark it done, and let RQ retry what
-died. The same kill at the same targets shows what that costs.
+died. The same kill at the same targets shows what that costs. Only the work-horse is killed: when
+its parent dies too, RQ needs a minute at best to notice.
 """
 
 import contextlib
@@ -65,6 +66,7 @@ class Order:
 
     name: str
     """The target, as the audience is told."""
+    guarantee: str
     job: Callable[..., None]
     action: str
     params: dict[str, str]
@@ -74,18 +76,21 @@ class Order:
 ORDERS = (
     Order(
         "bank (SQLite)",
+        "It books whatever it is told; it can be read.",
         transfer,
         "bank.transfer",
         {"source": "alice", "target": "bob", "amount": "40.00"},
     ),
     Order(
-        "payments (HTTP, ignores keys)",
+        "payments (HTTP)",
+        "The service ignores the Idempotency-Key header; it can be read.",
         pay,
         "invoice.pay-once",
         {"invoice": "2041", "amount": "75.00"},
     ),
     Order(
-        "mail (cannot be read)",
+        "mail (blind)",
+        "It cannot even be read.",
         mail,
         "mail.send",
         {"to": "carol@example.com", "subject": "Hello", "text": "Your parcel left."},
@@ -103,11 +108,13 @@ def compare(show: Show) -> list[Duel]:
         stage.targets.payments.open_invoice("2041", "75.00")
         stage.ready()
         for order in ORDERS:
-            show.title(len(duels) + 1, order.name, "SIGKILL to the work-horse right after it acted")
+            show.title(len(duels) + 1, order.name, order.guarantee)
             naive = _naively(stage, order)
-            show.say(f"RQ with Retry says {naive[0]!r}; effects at the target: {naive[1]}")
+            show.say("naive: skip what is marked done, act, SIGKILL, mark it done; RQ retries")
+            show.target(f"{naive[1]} effects, and RQ says {naive[0]!r}")
             ours = _governed(stage, order)
-            show.say(f"Tallystick says {ours[0]!r}; effects at the target: {ours[1]}")
+            show.say("ours: store the intent, act, SIGKILL, store the reply; the next one looks")
+            show.target(f"{ours[1]} effect, and Tallystick says {ours[0]!r}")
             duels.append(Duel(order.name, *naive, *ours))
     return duels
 

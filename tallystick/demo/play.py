@@ -1,15 +1,17 @@
 """Plays the stories, and says whether each ended as it should."""
 
 import time
+from collections import Counter
+from collections.abc import Sequence
 
 from rich.console import Console
 
-from tallystick.core.errors import InvalidInput, TallystickError
+from tallystick.core.errors import InvalidInput
 from tallystick.demo import naive as rival
 from tallystick.demo import stories
-from tallystick.demo.scene import Scene
+from tallystick.demo.scene import Scene, counted
 from tallystick.demo.show import Row, Show
-from tallystick.demo.stage import Stage, opened
+from tallystick.demo.stage import Stage, opened, until
 
 
 def run(*, story: str | None, naive: bool, console: Console) -> int:
@@ -26,9 +28,7 @@ def run(*, story: str | None, naive: bool, console: Console) -> int:
         return 0 if all(duel.ok for duel in duels) else 1
     began = time.monotonic()
     with opened() as stage:
-        rows = [
-            row for number, name in enumerate(names, 1) for row in _play(stage, show, number, name)
-        ]
+        rows = _play_all(stage, show, names)
     show.table(rows, seconds=time.monotonic() - began)
     return 0 if all(row.ok for row in rows) else 1
 
@@ -45,13 +45,27 @@ def _chosen(story: str | None, *, naive: bool) -> tuple[str, ...]:
     return (story,)
 
 
-def _play(stage: Stage, show: Show, number: int, name: str) -> list[Row]:
-    """One story; its rows. A story that breaks off leaves a row that is off."""
+def _play_all(stage: Stage, show: Show, names: Sequence[str]) -> list[Row]:
+    """Story after story, and then the ledgers once more, for effects that came late."""
+    before = stage.targets.effects()
+    rows: list[Row] = []
+    seen: Counter[str] = Counter()
+    for number, name in enumerate(names, 1):
+        scene = _play(stage, show, number, name)
+        rows += scene.rows
+        seen += scene.counted
+    until(stage.at_rest, "rest")
+    total, expected = (counted(effects) for effects in (stage.targets.effects() - before, seen))
+    return [*rows, Row("counted again", "", total, "", expected)]
+
+
+def _play(stage: Stage, show: Show, number: int, name: str) -> Scene:
+    """One story. If it breaks off, that leaves a row that is off."""
     story = stories.BY_NAME[name]
     show.title(number, name, (story.__doc__ or "").strip())
     scene = Scene(stage, show, name)
     try:
         story(scene)
-    except TallystickError as problem:
-        scene.broke(str(problem))
-    return scene.rows
+    except Exception as problem:  # the show goes on
+        scene.broke(f"{type(problem).__name__}: {problem}")
+    return scene

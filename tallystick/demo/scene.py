@@ -1,5 +1,6 @@
 """A scene: one story as it is played, told and checked against the targets' own ledgers."""
 
+from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -23,8 +24,11 @@ class Scene:
         self.stage = stage
         self.rows: list[Row] = []
         self._show = show
+        self.counted: Counter[str] = Counter()
+        """All effects that were counted in the rows."""
         self._story = story
         self._act = ""
+        accidents.disarm()
         self._begin()
 
     def _begin(self) -> None:
@@ -38,7 +42,7 @@ class Scene:
 
     def act(self, name: str) -> None:
         """Begin another part of the same story, with a row of its own."""
-        self._act = f", {name}"
+        self._act = f"\n  {name}"
         self._begin()
 
     # --- what people do ------------------------------------------------------------------------
@@ -56,7 +60,7 @@ class Scene:
         """An agent proposes an action; its id."""
         found = self.stage.tally.propose(name, params, key=key, by=AGENT)
         told = ", ".join(f"{field} {value}" for field, value in params.items())
-        self.say(f"{AGENT} proposes {name} ({told}): action {found.id} waits for approval")
+        self.say(f"{AGENT} proposes {name} ({told}): action {found.id} is {found.state}")
         return found.id
 
     def approve(self, id: str, *, answer: str | None = None) -> None:
@@ -116,7 +120,9 @@ class Scene:
 
     def expect(self, state: str, shown: str, effects: str) -> None:
         """End the act: `shown` is the state it came to; count the effects at every target."""
-        happened = _counted(self.targets.effects() - self._before)
+        new = self.targets.effects() - self._before
+        self.counted += new
+        happened = counted(new)
         row = Row(
             self._story + self._act,
             shown,
@@ -126,7 +132,7 @@ class Scene:
             tuple(self._failed),
             self._recovery,
         )
-        self._show.checked(f"{shown}; effects at the targets: {happened}", row.ok)
+        self._show.ended(row)
         self.rows.append(row)
 
     def broke(self, problem: str) -> None:
@@ -135,12 +141,12 @@ class Scene:
         self.expect("", "broke off", "")
 
 
-def _counted(effects: Mapping[str, int]) -> str:
+def counted(effects: Mapping[str, int]) -> str:
     """`1 transfer, 2 mails`; `none`."""
     parts = [
         f"{count} {kind}" + ("s" if count > 1 else "") for kind, count in sorted(effects.items())
     ]
-    return ", ".join(parts) or "none"
+    return ",\n".join(parts) or "none"
 
 
 def _pairs(values: Mapping[str, object]) -> str:

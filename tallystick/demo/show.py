@@ -68,7 +68,8 @@ class Show:
     def title(self, number: int, name: str, sentence: str) -> None:
         """The heading of a story."""
         self.console.print()
-        self.console.print(Text.assemble((f"{number}. {name}", "bold cyan"), f"  {sentence}"))
+        self.console.print(Text(f"{number}. {name}", "bold cyan"))
+        self.console.print(Padding(Text(sentence, "italic"), (0, 0, 0, 3), expand=False))
 
     def say(self, words: str) -> None:
         """One step of the story."""
@@ -77,6 +78,11 @@ class Show:
     def checked(self, words: str, holds: bool) -> None:
         """Something that was checked."""
         self._line("✓" if holds else "✗", words, "green" if holds else "bold red")
+
+    def ended(self, row: Row) -> None:
+        """How a story, or an act of it, came out."""
+        came_to = f"{row.state}; effects at the targets: {row.effects}".replace("\n", " ")
+        self.checked(came_to, row.ok)
 
     def journal(self, entries: Iterable[JournalEntry]) -> None:
         """What happened to an action, each line of its journal in brief."""
@@ -94,18 +100,17 @@ class Show:
 
     def table(self, rows: Sequence[Row], *, seconds: float) -> None:
         """All rows, and the times of recovery."""
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left")
-        for heading in ("story", "state", "effects at the targets", "expected", "ok"):
-            table.add_column(heading, overflow="fold")
+        table = _table("story", "state", "effects", "expected", "ok")
         for row in rows:
             expected = (
                 row.expected_effects
                 if row.state == row.expected_state
-                else f"{row.expected_state}: {row.expected_effects}"
+                else f"{row.expected_state}\n{row.expected_effects}"
             )
             table.add_row(row.story, row.state, row.effects, expected, _mark(row.ok))
         self.console.print()
         self.console.print(table)
+        self.console.print()
         for row in rows:
             for check in row.failed_checks:
                 self.console.print(Text(f"✗ {row.story}: {check}", "bold red"))
@@ -116,9 +121,7 @@ class Show:
 
     def duels(self, duels: Sequence[Duel]) -> None:
         """The naive order and ours, side by side."""
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for heading in ("target", "RQ + Retry says", "effects", "Tallystick says", "effects", "ok"):
-            table.add_column(heading, justify="right" if heading == "effects" else "left")
+        table = _table("target", "naive: state", "effects", "ours: state", "effects", "ok")
         for duel in duels:
             table.add_row(
                 duel.target,
@@ -132,20 +135,25 @@ class Show:
         self.console.print(table)
 
     def _recoveries(self, rows: Sequence[Row]) -> None:
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        table.add_column("seconds from the SIGKILL until")
-        table.add_column("resumed by another", justify="right")
-        table.add_column("settled", justify="right")
+        table = _table("seconds from the SIGKILL until", "resumed by another", "settled")
         for row in rows:
             if row.recovery:
                 times = (f"{row.recovery.resumed:.2f}", f"{row.recovery.settled:.2f}")
                 table.add_row(row.story, *times)
         self.console.print(table)
+        self.console.print()
 
     def _line(self, label: str, words: str | Text, style: str) -> None:
         grid = Table.grid(padding=(0, 1))
         grid.add_row(Text(label, style), words if isinstance(words, Text) else Text(words))
-        self.console.print(Padding(grid, (0, 0, 0, 3)))
+        self.console.print(Padding(grid, (0, 0, 0, 3), expand=False))
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in headings:
+        table.add_column(heading, no_wrap=True)
+    return table
 
 
 def _mark(ok: bool) -> Text:

@@ -137,13 +137,17 @@ class Stage:
 
     def server_pid(self) -> int:
         """The process of the embedded server."""
-        return int((self.folder / "data" / "server" / "server.pid").read_text())
+        return int(self._server_pid_file.read_text())
+
+    @property
+    def _server_pid_file(self) -> Path:
+        return self.folder / "data" / "server" / "server.pid"
 
     @contextlib.contextmanager
     def held_up(self) -> Iterator[None]:
         """Nobody takes work meanwhile: the work-horses are stopped."""
         self.ready()
-        pids = [int(worker.started()[-1]) for worker in self.workers]
+        pids = self._work_horses()
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
         try:
@@ -153,23 +157,18 @@ class Stage:
                 os.kill(pid, signal.SIGCONT)
 
     def kill_everything(self) -> None:
-        """SIGKILL all workers and the embedded server."""
+        """SIGKILL all workers with their work-horses, and the embedded server."""
+        for pid in self._work_horses():
+            os.kill(pid, signal.SIGKILL)
         for worker in self.workers:
             worker.kill()
         os.kill(self.server_pid(), signal.SIGKILL)
         until(lambda: not self._server_answers(), "the death of the server")
-        self.tally.close()
-
-    def _server_answers(self) -> bool:
-        try:
-            self.tally.store.ping()
-        except StoreError:
-            return False
-        return True
 
     def start_again(self) -> None:
         """A new server on the same files, and new workers."""
-        self.tally = Tallystick.from_settings()
+        before, self.tally = self.tally, Tallystick.from_settings()
+        before.close()
         self.staff()
 
     def close(self) -> None:
@@ -180,6 +179,28 @@ class Stage:
         for worker in self.workers:
             worker.stop()
         self.tally.close()
+        self._end_server()
+
+    def _end_server(self) -> None:
+        """The server has ended with its last user, unless a dying work-horse was that."""
+        with contextlib.suppress(OSError, ValueError, NeverHappened):
+            os.kill(self.server_pid(), signal.SIGTERM)
+            until(lambda: not self._server_pid_file.exists(), "its end", seconds=_STOP_SECONDS)
+
+    def _server_answers(self) -> bool:
+        try:
+            self.tally.store.ping()
+        except StoreError:
+            return False
+        return True
+
+    def _work_horses(self) -> list[int]:
+        return [int(worker.started()[-1]) for worker in self.workers]
+
+    def at_rest(self) -> bool:
+        """Nothing is approved or under way, and no wake-up is left."""
+        transport = self.tally.transport
+        return not (self.tally.store.open_work() or (transport and transport.depth()))
 
     # --- what can be seen --------------------------------------------------------------------
 

@@ -39,8 +39,8 @@ def reject(play: Scene) -> None:
 
 def killed_after_effect(play: Scene) -> None:
     """SIGKILL right after the money moved, with nothing recorded: it is found, not redone."""
-    for whom in (WORKER, WORK_HORSE):
-        play.act(whom)
+    for whom, act in ((WORKER, "whole worker"), (WORK_HORSE, "work-horse only")):
+        play.act(act)
         play.accounts(alice="100.00", bob="0.00")
         id = play.propose(
             "bank.transfer", key=f"after-{whom}", source="alice", target="bob", amount="40.00"
@@ -53,22 +53,23 @@ def killed_after_effect(play: Scene) -> None:
 
 def killed_before_effect(play: Scene) -> None:
     """SIGKILL after the intent, before the effect: it is sent again where the target allows it."""
-    play.act(f"{WORKER}, keyed")
+    play.act("whole worker")
     play.targets.payments.open_invoice("2041", "75.00")
     id = play.propose("invoice.pay", key="before-worker", invoice="2041", amount="75.00")
     _run_and_kill(play, id, accidents.BEFORE_EFFECT, WORKER)
-    play.target(f"payment service: {play.targets.payments.invoice('2041')}")
-    play.check("it was sent again", play.stage.tally.get(id).attempts == 2)
+    paid = (play.targets.payments.invoice("2041") or {})["paid"]
+    play.target(f"payment service: invoice 2041, paid {paid}")
+    play.check("it was sent again, under the same key", play.stage.tally.get(id).attempts == 2)
     play.expect(State.COMMITTED, play.settled(id).state, "1 payment")
 
-    play.act(f"{WORK_HORSE}, versioned")
+    play.act("work-horse only")
     play.accounts(alice="100.00", bob="0.00")
     id = play.propose(
         "bank.transfer", key="before-horse", source="alice", target="bob", amount="40.00"
     )
     _run_and_kill(play, id, accidents.BEFORE_EFFECT, WORK_HORSE)
     play.balances(alice="60.00", bob="40.00")
-    play.check("it was sent again", play.stage.tally.get(id).attempts == 2)
+    play.check("it was sent again, on the same versions", play.stage.tally.get(id).attempts == 2)
     play.expect(State.COMMITTED, play.settled(id).state, "1 transfer")
 
 
@@ -86,6 +87,7 @@ def _run_and_kill(play: Scene, id: str, accident: str, whom: str) -> None:
     play.settled(id)
     play.journal(id)
     play.recovered(id)
+    play.stage.staff()
 
 
 def stale(play: Scene) -> None:
@@ -98,7 +100,7 @@ def stale(play: Scene) -> None:
         play.say("before a worker comes to it, a clerk pays alice 5.00 at the counter")
     found = play.settled(id)
     play.journal(id)
-    play.say(f"{found.why}: {found.observed} was approved")
+    play.say(found.why)
     play.balances(alice="105.00", bob="0.00")
     play.expect(State.PRECONDITION_FAILED, found.state, "none")
 
@@ -116,7 +118,7 @@ def compensate(play: Scene) -> None:
     play.journal(undoing.id)
     play.check("the reversal is committed", undoing.state is State.COMMITTED)
     play.balances(alice="100.00", bob="0.00")
-    play.expect(State.ROLLED_BACK, found.state, "1 reversal, 1 transfer")
+    play.expect(State.ROLLED_BACK, found.state, "1 reversal,\n1 transfer")
 
 
 def in_band(play: Scene) -> None:
@@ -130,7 +132,7 @@ def in_band(play: Scene) -> None:
     page = play.targets.site.page("prices.html").read_text()
     play.target(f"website: {page}")
     play.check("the old page is back", page == "<p>old prices</p>")
-    play.expect(State.ROLLED_BACK, state, "1 publication, 1 restoration")
+    play.expect(State.ROLLED_BACK, state, "1 publication,\n1 restoration")
 
 
 def rollback_fails(play: Scene) -> None:
@@ -164,8 +166,8 @@ def blind(play: Scene) -> None:
     play.stage.command("resolve", id, *arguments)
     play.journal(id)
     play.check("it waited for a person", before is State.UNKNOWN)
-    shown = f"{before}, {play.stage.tally.get(id).state}"
-    play.expect(f"{State.UNKNOWN}, {State.COMMITTED}", shown, "1 mail")
+    shown = f"{before},\n{play.stage.tally.get(id).state}"
+    play.expect(f"{State.UNKNOWN},\n{State.COMMITTED}", shown, "1 mail")
 
 
 def same_key(play: Scene) -> None:
@@ -203,6 +205,7 @@ def restart(play: Scene) -> None:
     """Every process is killed while an action waits; it is approved and run by their successors."""
     play.accounts(alice="100.00", bob="0.00")
     id = play.propose("bank.transfer", key="restart", source="alice", target="bob", amount="40.00")
+    play.stage.ready()
     before = {play.stage.server_pid(), *(worker.pid for worker in play.stage.workers)}
     play.stage.kill_everything()
     play.say(f"SIGKILL to the server and all workers: {sorted(before)} are dead")

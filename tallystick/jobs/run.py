@@ -32,8 +32,8 @@ log = logging.getLogger("tallystick.run")
 MAX_LOST_CLAIMS = 5
 """After so many workers that died holding an action before its intent, a person must look."""
 
-_UNKNOWN_TYPE_SECONDS = 30
-"""How long an action of a type that nobody here knows waits for a worker that does."""
+_UNKNOWN_TYPE_SECONDS = 60
+"""The longest pause before an action of a type that nobody here knew is offered again."""
 
 _LOOK_AGAIN_SECONDS = (1, 5, 15, 60, 300)
 
@@ -154,7 +154,8 @@ class Runner:
                 problem,
             )
             self.store.bump(counters.unknown_type(record.content.action))
-            self.store.postpone(record, seconds=_UNKNOWN_TYPE_SECONDS)
+            waited = (record.now - record.at) / 1000
+            self.store.postpone(record, seconds=min(max(waited / 4, 2), _UNKNOWN_TYPE_SECONDS))
             return None
         params = validate(spec, record.content.params)[0]
         lease_ms = int(self.settings.lease_seconds * 1000)
