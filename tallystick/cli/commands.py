@@ -13,6 +13,7 @@ from tallystick.cli.render import (
     print_actions,
     print_history,
     print_json,
+    print_stops,
     visible,
 )
 from tallystick.core import canonical
@@ -194,3 +195,34 @@ def acknowledge(id: Id, by: By, as_json: AsJson = False) -> None:
     """Take note of an action that called for a person; ends its alert."""
     with without_types() as tally:
         print_action(tally.acknowledge(id, by=by), as_json=as_json)
+
+
+ActionName = Annotated[
+    str | None, typer.Option("--action", metavar="NAME", help="Only this action type.")
+]
+
+
+@app.command()
+def stop(
+    by: By,
+    reason: Annotated[str, typer.Option("--reason", help="Why.")],
+    action: ActionName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let no new action begin, of one type or of all; what is in flight is finished."""
+    with without_types() as tally:
+        tally.stop(by=by, reason=reason, action=action)
+        print_stops(tally.stops(), as_json=as_json)
+
+
+@app.command()
+def start(
+    by: By,
+    reason: Annotated[str, typer.Option("--reason", help="Why.")] = "",
+    action: ActionName = None,
+    as_json: AsJson = False,
+) -> None:
+    """End a stop; waiting actions run within seconds."""
+    with without_types() as tally:
+        tally.start(by=by, reason=reason, action=action)
+        print_stops(tally.stops(), as_json=as_json)

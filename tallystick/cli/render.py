@@ -193,3 +193,19 @@ def _told(evidence: Mapping[str, Any]) -> str:
     if rule := evidence.get("rule"):
         parts.append(f"rule {rule}")
     return "; ".join(parts)
+
+
+def print_stops(stops: Sequence[JournalEntry], *, as_json: bool) -> None:
+    """What is stopped now, by whom and why."""
+    if as_json:
+        print_json(stops)
+        return
+    if not stops:
+        console.print("nothing is stopped")
+    for line in stops:
+        scope = str(line.evidence["scope"])
+        name = "every action type" if scope == "*" else visible(scope)
+        why = visible(str(line.evidence.get("why", "")))
+        console.print(
+            f"[bold red]stopped[/] {name} [dim]by {visible(line.who)} at {line.at}:[/] {why}"
+        )

@@ -138,6 +138,10 @@ class Conflict(StoreError):
     """Action {id} was moved by someone else meanwhile ({what}: {found}). Look at it again."""
 
 
+class Stopped(StoreError):
+    """New actions of {scope} are stopped, so action {id} waits. See `tallystick start`."""
+
+
 class LeaseLost(StoreError):
     """The lease of action {id} has passed to another worker ({what}: {found}); this one stops."""
 

@@ -5,9 +5,8 @@ died. The same kill at the same targets shows what that costs. Only the work-hor
 its parent dies too, RQ needs a minute at best to notice.
 """
 
-import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -19,9 +18,10 @@ from rq.serializers import JSONSerializer
 
 from tallystick.demo import accidents
 from tallystick.demo.accidents import accident_prone
+from tallystick.demo.processes import until
 from tallystick.demo.scene import AGENT, APPROVER
 from tallystick.demo.show import Duel, Show
-from tallystick.demo.stage import Stage, opened, until
+from tallystick.demo.stage import Stage, opened
 from tallystick.demo.targets import here
 from tallystick.jobs.connection import connect
 
@@ -102,7 +102,9 @@ ORDERS = (
 def compare(show: Show) -> list[Duel]:
     """Give each order to both, and SIGKILL the work-horse right after the effect."""
     duels: list[Duel] = []
-    with opened(workers=1, service=("--deaf",)) as stage, _rq_worker(stage):
+    with opened(workers=1, service=("--deaf",)) as stage:
+        options = ("--url", stage.tally.url, "--serializer", "rq.serializers.JSONSerializer")
+        stage.start("rq", "rq.cli", "worker", *options, _QUEUE)
         stage.targets.bank.open_account("alice", "200.00")
         stage.targets.bank.open_account("bob", "0.00")
         stage.targets.payments.open_invoice("2041", "75.00")
@@ -117,17 +119,6 @@ def compare(show: Show) -> list[Duel]:
             show.target(f"{ours[1]} effect, and Tallystick says {ours[0]!r}")
             duels.append(Duel(order.name, *naive, *ours))
     return duels
-
-
-@contextlib.contextmanager
-def _rq_worker(stage: Stage) -> Iterator[None]:
-    """A stock worker, as its documentation starts it."""
-    options = ("--url", stage.tally.url, "--serializer", "rq.serializers.JSONSerializer")
-    worker = stage.start("rq", "rq.cli", "worker", *options, _QUEUE)
-    try:
-        yield
-    finally:
-        worker.stop()
 
 
 def _naively(stage: Stage, order: Order) -> tuple[str, int]:

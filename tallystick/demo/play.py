@@ -9,9 +9,10 @@ from rich.console import Console
 from tallystick.core.errors import InvalidInput
 from tallystick.demo import naive as rival
 from tallystick.demo import stories
+from tallystick.demo.processes import until
 from tallystick.demo.scene import Scene, counted
 from tallystick.demo.show import Row, Show
-from tallystick.demo.stage import Stage, opened, until
+from tallystick.demo.stage import Stage, opened
 
 
 def run(*, story: str | None, naive: bool, console: Console) -> int:

@@ -7,82 +7,26 @@ folder and without a Redis URL, and put back.
 import contextlib
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
-from typing import Any, TypeVar
+from typing import Any
 
-from tallystick import Tallystick, TallystickError
+from tallystick import Tallystick
 from tallystick.core.errors import StoreError
 from tallystick.demo import accidents
+from tallystick.demo.processes import NeverHappened, Process, stoppable, undisturbed, until
 from tallystick.demo.targets import Targets
 
 LEASE_SECONDS = 2
 """Short, so that the audience sees what happens to a dead worker's action."""
 
-_PATIENCE_SECONDS = 20.0
+_COMMAND_SECONDS = 20.0
 _STOP_SECONDS = 5.0
-_POLL_SECONDS = 0.02
-
-Found = TypeVar("Found")
-
-
-class NeverHappened(TallystickError):
-    """{what} did not happen within {seconds:g} s."""
-
-
-def until(
-    condition: Callable[[], Found | None], what: str, *, seconds: float = _PATIENCE_SECONDS
-) -> Found:
-    """What `condition` returns as soon as it is true. Raises `NeverHappened`."""
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        if time.monotonic() > deadline:
-            raise NeverHappened(what=what, seconds=seconds)
-        time.sleep(_POLL_SECONDS)
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class Process:
-    """A process that the demo started, and what it logs."""
-
-    popen: subprocess.Popen[bytes]
-    log: Path
-
-    @property
-    def pid(self) -> int:
-        return self.popen.pid
-
-    @property
-    def alive(self) -> bool:
-        return self.popen.poll() is None
-
-    def started(self) -> list[str]:
-        """For a worker: the process ids of the work-horses that it has started, in order."""
-        return re.findall(r"work-horse (\d+) started", self.log.read_text())
-
-    def stop(self) -> None:
-        """Ask it to end; kill it if it does not."""
-        if self.alive:
-            self.popen.terminate()
-        try:
-            self.popen.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.kill()
-
-    def kill(self) -> None:
-        """SIGKILL, and wait until it is gone."""
-        self.popen.kill()
-        self.popen.wait()
 
 
 @dataclass
@@ -94,37 +38,30 @@ class Stage:
     tally: Tallystick
     workers: list[Process] = field(default_factory=list)
     """Those that should be alive."""
-    _all_workers: list[Process] = field(default_factory=list)
+    _started: list[Process] = field(default_factory=list)
+    """Every process that was ever started, oldest first."""
 
     # --- processes ---------------------------------------------------------------------------
 
     def start(self, name: str, *command: str) -> Process:
-        """Start a process of its own session (Ctrl-C is ours to hear), logging to a file."""
-        log = self.folder / f"{name}.log"
-        with log.open("wb") as out:
-            popen = subprocess.Popen(
-                [sys.executable, "-m", *command],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                start_new_session=True,
-            )
-        return Process(popen, log)
+        """Start a Python module as a process that ends with the stage."""
+        with undisturbed():
+            log = self.folder / f"{len(self._started)}-{name}.log"
+            process = Process.start(log, *command)
+            self._started.append(process)
+        return process
 
     def staff(self, count: int = 2) -> None:
         """Have so many workers: replace the dead. Returns before they are ready."""
         self.workers = [worker for worker in self.workers if worker.alive]
         while len(self.workers) < count:
-            name = f"worker-{len(self._all_workers) + 1}"
-            worker = self.start(name, "tallystick", "worker")
-            self.workers.append(worker)
-            self._all_workers.append(worker)
+            self.workers.append(self.start("worker", "tallystick", "worker"))
 
     def ready(self) -> None:
         """Wait until every worker takes work."""
         self.staff()
         for worker in self.workers:
-            until(worker.started, "a worker's start")
+            until(worker.started, "the start of a worker")
 
     def fallen(self) -> Process:
         """Wait for a worker that dies by SIGKILL, and return it."""
@@ -137,11 +74,7 @@ class Stage:
 
     def server_pid(self) -> int:
         """The process of the embedded server."""
-        return int(self._server_pid_file.read_text())
-
-    @property
-    def _server_pid_file(self) -> Path:
-        return self.folder / "data" / "server" / "server.pid"
+        return int(_server_pid_file(self.folder).read_text())
 
     @contextlib.contextmanager
     def held_up(self) -> Iterator[None]:
@@ -173,19 +106,13 @@ class Stage:
 
     def close(self) -> None:
         """Stop everything, the server last."""
-        for worker in self.workers:
-            if worker.alive:
-                worker.popen.terminate()
-        for worker in self.workers:
-            worker.stop()
+        for process in self._started:
+            if process.alive:
+                process.popen.terminate()
+        for process in self._started:
+            process.stop()
         self.tally.close()
-        self._end_server()
-
-    def _end_server(self) -> None:
-        """The server has ended with its last user, unless a dying work-horse was that."""
-        with contextlib.suppress(OSError, ValueError, NeverHappened):
-            os.kill(self.server_pid(), signal.SIGTERM)
-            until(lambda: not self._server_pid_file.exists(), "its end", seconds=_STOP_SECONDS)
+        _end_server(self.folder)  # in case that a dying work-horse was its last user
 
     def _server_answers(self) -> bool:
         try:
@@ -208,8 +135,8 @@ class Stage:
         """Wait until a worker has given this alert to its channel, the log; its facts."""
 
         def given() -> dict[str, Any] | None:
-            for worker in self._all_workers:
-                for line in worker.log.read_text().splitlines():
+            for process in self._started:
+                for line in process.log.read_text().splitlines():
                     _, mark, text = line.partition(" ALERT ")
                     facts = json.loads(text) if mark else {}
                     if facts.get("id") == id and facts.get("reason") == reason:
@@ -224,7 +151,7 @@ class Stage:
             [sys.executable, "-m", "tallystick", *arguments],
             capture_output=True,
             text=True,
-            timeout=_PATIENCE_SECONDS,
+            timeout=_COMMAND_SECONDS,
             check=False,
         )
         if done.returncode:
@@ -237,19 +164,31 @@ class Stage:
 @contextlib.contextmanager
 def opened(*, workers: int = 2, service: tuple[str, ...] = ()) -> Iterator[Stage]:
     """A stage with everything running on it. `service` are options of the HTTP service."""
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(_stoppable())
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tallystick-demo-")))
-        targets = Targets(folder / "targets")
-        stack.enter_context(_environment(folder))
-        targets.create()
-        stage = Stage(folder, targets, Tallystick.from_settings())
-        stack.callback(stage.close)
-        serving = stage.start("service", "tallystick.demo.service", str(targets.folder), *service)
-        stack.callback(serving.stop)
+    with stoppable(), contextlib.ExitStack() as stack:
+        with undisturbed():
+            given = tempfile.TemporaryDirectory(prefix="tallystick-demo-")
+            folder = Path(stack.enter_context(given))
+            stack.enter_context(_environment(folder))
+            targets = Targets(folder / "targets")
+            targets.create()
+            stage = Stage(folder, targets, Tallystick.from_settings())
+            stack.callback(stage.close)
+        stage.start("service", "tallystick.demo.service", str(targets.folder), *service)
         stage.staff(workers)
         until((targets.folder / "service.url").exists, "the start of the HTTP service")
         yield stage
+
+
+def _server_pid_file(folder: Path) -> Path:
+    return folder / "data" / "server" / "server.pid"
+
+
+def _end_server(folder: Path) -> None:
+    """End the embedded server, if there still is one, and wait until it is gone."""
+    pid_file = _server_pid_file(folder)
+    with contextlib.suppress(OSError, ValueError, NeverHappened):
+        os.kill(int(pid_file.read_text()), signal.SIGTERM)
+        until(lambda: not pid_file.exists(), "its end", seconds=_STOP_SECONDS)
 
 
 @contextlib.contextmanager
@@ -275,20 +214,3 @@ def _replace(old: dict[str, str], new: dict[str, str]) -> None:
     for name in old:
         os.environ.pop(name, None)
     os.environ.update(new)
-
-
-@contextlib.contextmanager
-def _stoppable() -> Iterator[None]:
-    """SIGTERM ends the demo like Ctrl-C does: with everything cleaned up."""
-
-    def stop(number: int, _: FrameType | None) -> None:
-        sys.exit(128 + number)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

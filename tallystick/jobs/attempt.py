@@ -86,6 +86,8 @@ class Attempt:
     sleep: Callable[[float], None]
     registry: Registry
     wake: Callable[[str], None]
+    stopped: bool = False
+    """The stop switch forbade another try."""
     learned: dict[str, Any] = field(default_factory=dict)
     """What this worker has seen since the last move that was stored: late evidence, if it turns
     out that the lease has passed on."""

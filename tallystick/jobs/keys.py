@@ -64,6 +64,16 @@ class Keys:
         return self._name("workers")
 
     @property
+    def stops(self) -> str:
+        """Hash scope -> journal line, while new intents of this scope are stopped."""
+        return self._name("stops")
+
+    @property
+    def operations(self) -> str:
+        """List of canonical JSON lines: who stopped and started what, append-only. No TTL."""
+        return self._name("operations")
+
+    @property
     def recoverer(self) -> str:
         """String: the token of the recoverer that is active now. Has a TTL."""
         return self._name("recoverer")

@@ -13,7 +13,7 @@ from typing import Any
 
 from tallystick.approvals import Keyring, Outcome, tally
 from tallystick.core.canonical import Json
-from tallystick.core.errors import Conflict, LeaseLost, UnknownId
+from tallystick.core.errors import Conflict, LeaseLost, Stopped, UnknownId
 from tallystick.jobs.action import Protection
 from tallystick.jobs.attempt import Attempt, Look, Unwatched, Watch, boottime
 from tallystick.jobs.decision import Lease, Reply, Seen, Situation, Stage, Step, decide
@@ -31,6 +31,9 @@ log = logging.getLogger("tallystick.run")
 
 MAX_LOST_CLAIMS = 5
 """After so many workers that died holding an action before its intent, a person must look."""
+
+_STOPPED_SECONDS = 2
+"""How soon an action that the stop switch holds is offered again."""
 
 _UNKNOWN_TYPE_SECONDS = 60
 """The longest pause before an action of a type that nobody here knew is offered again."""
@@ -164,6 +167,9 @@ class Runner:
         except (LeaseLost, Conflict) as lost:
             log.info("action %s: not claimed, %s", record.id, lost)
             return None
+        except Stopped:
+            self.store.postpone(record, seconds=_STOPPED_SECONDS)
+            return None
         self.watch.hold(claimed.id, claimed.owner)
         self.checkpoint("after_claim")
         return Attempt(
@@ -224,7 +230,11 @@ def start(attempt: Attempt) -> None:
         case Step.ACT if reason := stricter_policy(attempt):
             attempt.move(State.PRECONDITION_FAILED, "stale", lease="drop", why=reason, **facts)
         case Step.ACT:
-            act(attempt, before=look.now, **facts)
+            try:
+                act(attempt, before=look.now, **facts)
+            except Stopped:
+                wait = _STOPPED_SECONDS * 1000
+                attempt.move(State.APPROVED, "held", lease="drop", due_ms=wait)
         case Step.STALE:
             why = "the world has moved on since the approval"
             attempt.move(State.PRECONDITION_FAILED, "stale", lease="drop", why=why, **facts)
@@ -280,7 +290,7 @@ def settle(attempt: Attempt) -> None:
                 seen=look.seen,
                 reply=reply,
                 attempts_left=attempt.record.attempts < attempt.spec.max_attempts,
-                go=not attempt.record.expired,
+                go=not (attempt.record.expired or attempt.stopped),
                 only_sender=attempt.record.attempts == 1,
             )
         )
@@ -294,7 +304,10 @@ def settle(attempt: Attempt) -> None:
             case Step.UNDO:
                 undo(attempt, look, rule=decided.rule)
             case Step.RAISE_READ_ACT | Step.RESEND_CONDITION | Step.RESEND_KEY:
-                act(attempt, before=before, rule=decided.rule)
+                try:
+                    act(attempt, before=before, rule=decided.rule)
+                except Stopped:
+                    attempt.stopped = True
             case Step.RAISE_READ_CLOSE:
                 close_under_fence(attempt, before, facts)
             case _:

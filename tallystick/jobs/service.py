@@ -1,83 +1,35 @@
 """What producers, approvers and on-call engineers call: propose, decide, look, settle."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
-from tallystick.approvals import (
-    APPROVE,
-    REJECT,
-    Keyring,
-    Objection,
-    Outcome,
-    Signer,
-    Vote,
-    create,
-    load_keyring,
-    load_signer,
-    objection,
-    tally,
-)
+from tallystick.approvals import Keyring, Signer, create, load_keyring, load_signer
 from tallystick.core import canonical
-from tallystick.core.errors import (
-    ActionCorrupt,
-    ActionExpired,
-    ApproverNotAllowed,
-    Conflict,
-    IllegalMove,
-    InvalidInput,
-    NoSigningKey,
-    WaitTimeout,
-    WrongAnswer,
-)
+from tallystick.core.errors import InvalidInput, WaitTimeout
 from tallystick.jobs import view
+from tallystick.jobs.deciding import Deciding
 from tallystick.jobs.embedded import EmbeddedServer
+from tallystick.jobs.oncall import OnCall
 from tallystick.jobs.proposal import propose
-from tallystick.jobs.record import Line, Record, Tampered, unseal
+from tallystick.jobs.record import Line, Record, Tampered
 from tallystick.jobs.registry import Registry
 from tallystick.jobs.settings import Settings
-from tallystick.jobs.states import AT_REST, HALTED, NEXT, State
+from tallystick.jobs.states import AT_REST, State
 from tallystick.jobs.store import Store
 from tallystick.jobs.transport import Transport
 from tallystick.jobs.view import ActionRecord, JournalEntry
 
-Answer = TypeVar("Answer")
-
-_CONFLICTS = 10
-_WAKE_MS = 2000
-"""How soon the recoverer looks after an approval whose wake-up was lost."""
 _POLL_SECONDS = 0.05
 
-RESOLUTIONS = (State.COMMITTED, State.ROLLED_BACK, State.ABANDONED)
-"""Where a person may take an action that is unknown, corrupt or not rolled back."""
 
-
-class Tallystick:
+class Tallystick(Deciding, OnCall):
     """The queue of approved actions. Get one with `from_settings`; close it, or use `with`.
 
     Every method raises a `TallystickError` that says what to do; a `StoreError` among them means
     that the store did not confirm, and the same call may be repeated.
     """
-
-    def __init__(
-        self,
-        store: Store,
-        registry: Registry,
-        *,
-        signer: Signer | None,
-        keyring: Keyring,
-        settings: Settings,
-        transport: Transport | None = None,
-        server: EmbeddedServer | None = None,
-    ) -> None:
-        self.store = store
-        self.registry = registry
-        self.signer = signer
-        self.keyring = keyring
-        self.settings = settings
-        self.transport = transport
-        self._server = server
 
     @classmethod
     def from_settings(
@@ -154,122 +106,7 @@ class Tallystick:
 
         return self._decided(id, step)
 
-    # --- approvers ---------------------------------------------------------------------------
-
-    def approve(self, id: str, *, by: str, answer: str | None = None) -> ActionRecord:
-        """Say yes to exactly what is stored, signed with this process's approval key.
-
-        `answer` is what the challenge of an irreversible action asks to type back. Raises
-        `ApproverNotAllowed`, `WrongAnswer`, `ActionExpired`, `IllegalMove`, `NoSigningKey`.
-        """
-        by = canonical.label(by, field="by")
-        if answer is not None:
-            answer = canonical.text(answer, field="answer")
-
-        def step(record: Record) -> ActionRecord:
-            if any(vote.who == by and vote.decision == APPROVE for vote in record.votes):
-                return view.view(record)  # said before; the reply may have been lost
-            self._still_waiting(record, State.APPROVED)
-            ballot = record.content.ballot
-            match objection(ballot, record.votes, by, answer):
-                case Objection.WRONG_ANSWER:
-                    raise WrongAnswer(id=id, challenge=ballot.challenge)
-                case Objection() as problem:
-                    raise ApproverNotAllowed(who=by, id=id, problem=problem.value)
-            vote = self._vote(record, APPROVE, by, answer)
-            outcome = tally(ballot, [*record.votes, vote], self.keyring)
-            if outcome.outcome is Outcome.INVALID:
-                raise ApproverNotAllowed(who=by, id=id, problem=outcome.problem)
-            to = State.APPROVED if outcome.outcome is Outcome.APPROVED else record.state
-            moved = self.store.move(
-                record,
-                to,
-                who=by,
-                evidence={"event": "vote", "vote": vote.as_json(), "missing": outcome.missing},
-                due_ms=_WAKE_MS if to is State.APPROVED else None,
-            )
-            if self.transport and moved.state is State.APPROVED:
-                self.transport.wake_soon(moved.id, str(moved.seq))
-            return view.view(moved)
-
-        return self._decided(id, step)
-
-    def reject(self, id: str, *, by: str, reason: str) -> ActionRecord:
-        """Say no; one no is enough, and it never has an effect. Raises like `approve`."""
-        by = canonical.label(by, field="by")
-        why = self._words(reason, "reason", needed=True)
-
-        def step(record: Record) -> ActionRecord:
-            if any(vote.who == by and vote.decision == REJECT for vote in record.votes):
-                return view.view(record)
-            self._still_waiting(record, State.REJECTED)
-            vote = self._vote(record, REJECT, by, None)
-            return view.view(
-                self.store.move(
-                    record,
-                    State.REJECTED,
-                    who=by,
-                    evidence={"event": "vote", "vote": vote.as_json(), "why": why},
-                    due_ms=-1,
-                )
-            )
-
-        return self._decided(id, step)
-
-    # --- on call -----------------------------------------------------------------------------
-
-    def resolve(self, id: str, *, to: str, by: str, evidence: str) -> ActionRecord:
-        """Settle by hand what the machine could not know: an action that is unknown, corrupt or
-        not rolled back. `to` is committed, rolled_back or abandoned; `evidence` says how you know.
-
-        The decision is signed and journaled. Raises `IllegalMove`, `InvalidInput`, `NoSigningKey`.
-        """
-        by = canonical.label(by, field="by")
-        proof = self._words(evidence, "evidence", needed=True)
-        if to not in RESOLUTIONS:
-            raise InvalidInput(
-                field="to",
-                problem=f"{to!r} is no resolution",
-                remedy=f"Use one of {', '.join(RESOLUTIONS)}.",
-            )
-        facts = self._signed_resolution(id, to, by, proof)
-        stored = self.store.read(id)
-        try:
-            record = unseal(stored)
-        except Tampered as problem:
-            if stored.fields.get("state") != State.CORRUPT:
-                raise ActionCorrupt(id=id, problem=str(problem)) from None
-            self.store.close_damage(stored, State(to), who=by, evidence=facts)
-            return self.get(id)
-        if record.state not in HALTED:
-            raise IllegalMove(
-                id=id,
-                state=record.state,
-                to=to,
-                remedy=f"Only what is {', '.join(sorted(HALTED))} is resolved by hand.",
-            )
-        moved = self.store.move(record, State(to), who=by, evidence=facts, due_ms=-1, lease="drop")
-        return view.view(moved)
-
-    def acknowledge(self, id: str, *, by: str) -> ActionRecord:
-        """Take note of an action that called for a person, which ends its alert."""
-        by = canonical.label(by, field="by")
-
-        def step(record: Record) -> ActionRecord:
-            note = {"event": "acknowledged"}
-            return view.view(self.store.move(record, record.state, who=by, evidence=note))
-
-        return self._decided(id, step)
-
     # --- everybody ---------------------------------------------------------------------------
-
-    def get(self, id: str) -> ActionRecord:
-        """One action, its seals checked; `corrupt` if they do not match. Raises `UnknownId`."""
-        stored = self.store.read(canonical.label(id, field="id"))
-        try:
-            return view.view(unseal(stored))
-        except Tampered as problem:
-            return view.damaged(stored, str(problem))
 
     def list(
         self, state: str | None = None, *, attention: bool = False, limit: int = 100
@@ -310,78 +147,6 @@ class Tallystick:
             if timeout is not None and time.monotonic() - began >= timeout:
                 raise WaitTimeout(id=id, state=found.state, seconds=timeout)
             time.sleep(_POLL_SECONDS)
-
-    # --- inside --------------------------------------------------------------------------------
-
-    def _decided(self, id: str, step: Callable[[Record], Answer]) -> Answer:
-        """Read, decide, move; and again if someone else moved in between."""
-        id = canonical.label(id, field="id")
-        last: Conflict | None = None
-        for _ in range(_CONFLICTS):
-            stored = self.store.read(id)
-            try:
-                record = unseal(stored)
-            except Tampered as problem:
-                self.store.quarantine(stored, str(problem), worker="")
-                raise ActionCorrupt(id=id, problem=str(problem)) from None
-            try:
-                return step(record)
-            except Conflict as conflict:
-                last = conflict
-        assert last is not None
-        raise last
-
-    def _still_waiting(self, record: Record, to: State) -> None:
-        if record.state is State.WAITING_FOR_APPROVAL and record.expired:
-            evidence = {"event": "expired", "why": "the approval window is over"}
-            self.store.move(record, State.EXPIRED, who="clock", evidence=evidence, due_ms=-1)
-            raise ActionExpired(id=record.id, expires_at=view.iso(record.content.expires_at))
-        decided = record.last("vote")
-        by = f" It was decided by {decided.who}." if decided else ""
-        if record.state is not State.WAITING_FOR_APPROVAL:
-            raise IllegalMove(
-                id=record.id,
-                state=record.state,
-                to=to,
-                remedy=f"Only what waits for approval is decided.{by}",
-            )
-
-    def _allow(self, record: Record, to: State, remedy: str) -> None:
-        if to not in NEXT[record.state]:
-            raise IllegalMove(id=record.id, state=record.state, to=to, remedy=remedy)
-
-    def _vote(self, record: Record, decision: str, by: str, answer: str | None) -> Vote:
-        vote = Vote(
-            record.id, record.digest, decision, by, answer, record.now, self.settings.namespace
-        )
-        return vote.signed(self._signer())
-
-    def _signed_resolution(self, id: str, to: str, by: str, proof: str) -> dict[str, Any]:
-        signer = self._signer()
-        claim = {
-            "purpose": "tallystick.resolution.v1",
-            "action_id": id,
-            "to": to,
-            "who": by,
-            "evidence": proof,
-            "namespace": self.settings.namespace,
-        }
-        signed = {"key_id": signer.key_id, "signature": signer.sign(claim)}
-        return {"event": "resolved", "evidence": proof, "resolution": {**claim, **signed}}
-
-    def _signer(self) -> Signer:
-        if self.signer is None:
-            raise NoSigningKey(path=self.settings.keys_path)
-        return self.signer
-
-    @staticmethod
-    def _words(text: str, field: str, *, needed: bool = False) -> str:
-        clean = canonical.text(text, field=field, line_breaks=True)
-        if needed and not clean.strip():
-            raise InvalidInput(field=field, problem="it is empty", remedy="Say why.")
-        if len(clean.encode()) > canonical.MAX_BYTES:
-            raise InvalidInput(field=field, problem="it is over 64 KiB", remedy="Shorten it.")
-        return clean
 
 
 def _keys(settings: Settings) -> tuple[Signer | None, Keyring]:

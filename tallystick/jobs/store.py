@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tallystick.core import canonical
-from tallystick.core.errors import Conflict, LeaseLost, StoreRefused, UnknownId
+from tallystick.core.errors import Conflict, LeaseLost, Stopped, StoreRefused, UnknownId
 from tallystick.jobs import consequences
 from tallystick.jobs.record import (
     Content,
@@ -24,7 +24,7 @@ from tallystick.jobs.record import (
     unseal,
 )
 from tallystick.jobs.states import AT_REST, State
-from tallystick.jobs.upkeep import Upkeep
+from tallystick.jobs.upkeep import EVERYTHING, Upkeep
 from tallystick.metrics import counters
 
 
@@ -133,6 +133,8 @@ class Store(Upkeep):
             if reply[0] == "ok":
                 return record.then(line, at=int(reply[1]), owner=owner, lease_ms=int(reply[2]))
             what, found = reply[1], reply[2]
+            if what == "stopped":
+                raise Stopped(id=record.id, scope=found)
             if what != "head":
                 error = LeaseLost if record.owner and what != "state" else Conflict
                 raise error(id=record.id, what=what, found=found)
@@ -157,6 +159,8 @@ class Store(Upkeep):
         reply = self._move(record, record.tip, line, owner, "take", lease_ms, lease_ms)
         if reply[0] == "ok":
             return record.then(line, at=int(reply[1]), owner=owner, lease_ms=int(reply[2]))
+        if reply[1] == "stopped":
+            raise Stopped(id=record.id, scope=reply[2])
         error = LeaseLost if reply[1] == "lease" else Conflict
         raise error(id=record.id, what=reply[1], found=reply[2])
 
@@ -202,6 +206,7 @@ class Store(Upkeep):
             "due_ms": due_ms,
             "alert": follows.alert,
             "attention": follows.attention,
+            "gate": _gate(record, line) if record else None,
         }
         bounds = counters.STAGE_BOUNDS_MS.get(tip.state)
         if bounds and line.to_state != tip.state:
@@ -219,6 +224,7 @@ class Store(Upkeep):
                 self.keys.counters,
                 self.keys.outbox,
                 self.keys.attention,
+                self.keys.stops,
             ],
             [
                 id,
@@ -291,6 +297,17 @@ class Store(Upkeep):
 
 _ACTED = {State.RUNNING, State.VERIFYING, State.ROLLING_BACK}
 assert not _ACTED & AT_REST
+
+
+def _gate(record: Record, line: Line) -> list[str] | None:
+    """The scopes whose stop forbids this step: a new intent, or the claim that leads to one.
+
+    What is in flight goes on by the decision table, and what undoes is never stopped.
+    """
+    first = line.event == "claimed" and record.state is State.APPROVED
+    if record.content.compensates or not (first or line.event == "intent"):
+        return None
+    return [EVERYTHING, record.content.action]
 
 
 def _mark(text: str) -> tuple[str, str]:

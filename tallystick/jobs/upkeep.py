@@ -2,13 +2,18 @@
 
 from collections.abc import Sequence
 
-from tallystick.jobs.record import Record
+from tallystick.core import canonical
+from tallystick.core.errors import StoreRefused
+from tallystick.jobs.record import Line, Record
 from tallystick.jobs.states import OPEN, State
 from tallystick.jobs.wire import Wire
 from tallystick.metrics.counters import Snapshot
 
 _WORKER_SILENCE_MS = 15_000
 _OVERDUE_MS = 10_000
+
+EVERYTHING = "*"
+"""The scope of all action types."""
 
 
 class Upkeep(Wire):
@@ -66,6 +71,41 @@ class Upkeep(Wire):
                 pipe.zcard(self.keys.index(state))
             return sum(self._repeat(pipe.execute))
 
+    # --- the stop switch -----------------------------------------------------------------------
+
+    def switch(self, scope: str, *, stop: bool, who: str, reason: str) -> None:
+        """Forbid new intents of an action type (or of `EVERYTHING`), or allow them again.
+
+        Once this returns, no intent is stored in that scope by any worker, anywhere.
+        """
+        keys = [self.keys.stops, self.keys.operations]
+        while True:
+            with self._errors():
+                texts = self._repeat(lambda: self._client.lrange(self.keys.operations, -1, -1))
+            line = _next_operation(texts, scope, stop, who, reason)
+            body = canonical.dumps(line.body() | {"hash": line.hash}).decode()
+            mode, last = ("close" if stop else "open"), "".join(texts)
+            code, found = self._script("stop", keys, [scope, mode, last, body])
+            if code == "malformed":
+                raise StoreRefused(url=self._url, problem=f"the key {found} is of a foreign type")
+            if code == "ok" or line.hash in found:  # or our own line, whose reply was lost
+                return
+
+    def stops(self) -> dict[str, Line]:
+        """The scopes that are stopped, with the line that says by whom and why.
+
+        Raises `Tampered` if such a line is not one.
+        """
+        with self._errors():
+            found = self._repeat(lambda: self._client.hgetall(self.keys.stops))
+        return {scope: Line.parse(text) for scope, text in found.items()}
+
+    def operations(self) -> list[Line]:
+        """Who stopped and started what, oldest first. Raises `Tampered`."""
+        with self._errors():
+            texts = self._repeat(lambda: self._client.lrange(self.keys.operations, 0, -1))
+        return [Line.parse(text) for text in texts]
+
     # --- alerts and counters ---------------------------------------------------------------
 
     def alerts(self, limit: int = 100) -> list[str]:
@@ -95,11 +135,12 @@ class Upkeep(Wire):
             pipe.llen(self.keys.outbox)
             pipe.zcount(self.keys.workers, now - _WORKER_SILENCE_MS, "+inf")
             pipe.zcount(self.keys.due, "-inf", now - _OVERDUE_MS)
+            pipe.hkeys(self.keys.stops)
             for state in states:
                 pipe.zcard(self.keys.index(state))
             for state in open_states:
                 pipe.zrange(self.keys.index(state), 0, 0, withscores=True)
-            bumped, alerts, workers, overdue, *rest = self._repeat(pipe.execute)
+            bumped, alerts, workers, overdue, stops, *rest = self._repeat(pipe.execute)
         sizes, firsts = rest[: len(states)], rest[len(states) :]
         return Snapshot(
             counters={field: int(n) for field, n in bumped.items() if n.lstrip("-").isdecimal()},
@@ -113,9 +154,28 @@ class Upkeep(Wire):
             overdue=overdue,
             queue_depth=queue_depth,
             undelivered_alerts=alerts,
+            stops=tuple(sorted(stops)),
         )
 
     def waiting_for_people(self) -> list[str]:
         """The ids of the actions that have called a person who has not answered."""
         with self._errors():
             return sorted(self._repeat(lambda: self._client.hkeys(self.keys.attention)))
+
+
+def _next_operation(texts: Sequence[str], scope: str, stop: bool, who: str, reason: str) -> Line:
+    """The line that follows the last one of the operations journal, not yet stored."""
+    last = Line.parse(texts[-1]) if texts else None
+    mode = "stopped" if stop else "started"
+    return Line(
+        seq=last.seq + 1 if last else 1,
+        at=0,
+        from_state=last.to_state if last else "",
+        to_state=mode,
+        who=who,
+        worker="",
+        token=0,
+        evidence={"event": mode, "scope": scope, "why": reason},
+        prev=last.hash if last else "",
+        prev_at=last.at if last else 0,
+    )

@@ -34,6 +34,7 @@ class Wire:
                 "read",
                 "release",
                 "renew",
+                "stop",
                 "sweep",
             )
         }

@@ -104,6 +104,8 @@ class Snapshot:
     """Actions that somebody should have looked at more than ten seconds ago."""
     queue_depth: int = 0
     """Wake-ups in the RQ queue."""
+    stops: tuple[str, ...] = ()
+    """The scopes (action types, or `*`) in which new intents are stopped."""
     undelivered_alerts: int = 0
     """Alerts in the outbox that no channel has taken yet."""
 

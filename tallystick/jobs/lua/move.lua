@@ -9,6 +9,7 @@
 -- KEYS[7] counters   hash
 -- KEYS[8] outbox     list of alerts
 -- KEYS[9] attention  hash id -> counter field
+-- KEYS[10] stops     hash of the scopes in which no new intent is allowed
 -- ARGV[1] id
 -- ARGV[2] guard      JSON {state, token, owner, head}: what the caller believes is stored
 -- ARGV[3] body       journal line without `at`, canonical JSON
@@ -19,6 +20,7 @@
 --   lease_ms   its length
 --   due_ms     milliseconds from now until somebody must look; -1 never
 --   bump       counter fields to bump
+--   gate       scopes that must not be stopped for this step
 --   conflict   counter field to bump when refused
 --   stage, bounds   histogram prefix and bounds (ms) for the time spent in the state it leaves
 --   alert      text for the outbox
@@ -30,7 +32,7 @@
 local id, hash = ARGV[1], ARGV[4]
 local guard, change = cjson.decode(ARGV[2]), cjson.decode(ARGV[5])
 
-local types = {'hash', 'list', 'string', 'zset', 'zset', 'zset', 'hash', 'list', 'hash'}
+local types = {'hash', 'list', 'string', 'zset', 'zset', 'zset', 'hash', 'list', 'hash', 'hash'}
 for at, kind in ipairs(types) do
   if not is_a(KEYS[at], kind) then return {'malformed', KEYS[at]} end
 end
@@ -50,6 +52,9 @@ if stored[3] ~= guard.owner then return refuse('owner', stored[3]) end
 if stored[4] ~= guard.head then return refuse('head', stored[4]) end
 if change.lease == 'take' and holder then return refuse('lease', holder) end
 if change.lease == 'hold' and holder ~= guard.owner then return refuse('lease', holder) end
+for _, scope in ipairs(change.gate or {}) do
+  if redis.call('HEXISTS', KEYS[10], scope) == 1 then return {'refused', 'stopped', scope} end
+end
 
 local at = now_ms()
 if change.lease == 'take' then

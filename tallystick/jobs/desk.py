@@ -1,0 +1,94 @@
+"""What every part of the service stands on: its parts, and read-decide-move without races."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from tallystick.approvals import Keyring, Signer
+from tallystick.core import canonical
+from tallystick.core.errors import (
+    ActionCorrupt,
+    Conflict,
+    IllegalMove,
+    InvalidInput,
+    NoSigningKey,
+)
+from tallystick.jobs import view
+from tallystick.jobs.embedded import EmbeddedServer
+from tallystick.jobs.record import Record, Tampered, unseal
+from tallystick.jobs.registry import Registry
+from tallystick.jobs.settings import Settings
+from tallystick.jobs.states import NEXT, State
+from tallystick.jobs.store import Store
+from tallystick.jobs.transport import Transport
+from tallystick.jobs.view import ActionRecord
+
+Answer = TypeVar("Answer")
+
+_CONFLICTS = 10
+
+
+class Desk:
+    """A store, the types known here, the keys, and the way to wake workers."""
+
+    def __init__(
+        self,
+        store: Store,
+        registry: Registry,
+        *,
+        signer: Signer | None,
+        keyring: Keyring,
+        settings: Settings,
+        transport: Transport | None = None,
+        server: EmbeddedServer | None = None,
+    ) -> None:
+        self.store = store
+        self.registry = registry
+        self.signer = signer
+        self.keyring = keyring
+        self.settings = settings
+        self.transport = transport
+        self._server = server
+
+    def get(self, id: str) -> ActionRecord:
+        """One action, its seals checked; `corrupt` if they do not match. Raises `UnknownId`."""
+        stored = self.store.read(canonical.label(id, field="id"))
+        try:
+            return view.view(unseal(stored))
+        except Tampered as problem:
+            return view.damaged(stored, str(problem))
+
+    def _decided(self, id: str, step: Callable[[Record], Answer]) -> Answer:
+        """Read, decide, move; and again if someone else moved in between."""
+        id = canonical.label(id, field="id")
+        last: Conflict | None = None
+        for _ in range(_CONFLICTS):
+            stored = self.store.read(id)
+            try:
+                record = unseal(stored)
+            except Tampered as problem:
+                self.store.quarantine(stored, str(problem), worker="")
+                raise ActionCorrupt(id=id, problem=str(problem)) from None
+            try:
+                return step(record)
+            except Conflict as conflict:
+                last = conflict
+        assert last is not None
+        raise last
+
+    def _allow(self, record: Record, to: State, remedy: str) -> None:
+        if to not in NEXT[record.state]:
+            raise IllegalMove(id=record.id, state=record.state, to=to, remedy=remedy)
+
+    def _signer(self) -> Signer:
+        if self.signer is None:
+            raise NoSigningKey(path=self.settings.keys_path)
+        return self.signer
+
+    @staticmethod
+    def _words(text: str, field: str, *, needed: bool = False) -> str:
+        clean = canonical.text(text, field=field, line_breaks=True)
+        if needed and not clean.strip():
+            raise InvalidInput(field=field, problem="it is empty", remedy="Say why.")
+        if len(clean.encode()) > canonical.MAX_BYTES:
+            raise InvalidInput(field=field, problem="it is over 64 KiB", remedy="Shorten it.")
+        return clean

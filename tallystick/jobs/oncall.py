@@ -1,0 +1,97 @@
+"""What on-call engineers do: settle by hand, take note, stop and start."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tallystick.core import canonical
+from tallystick.core.errors import ActionCorrupt, IllegalMove, InvalidInput
+from tallystick.jobs import view
+from tallystick.jobs.desk import Desk
+from tallystick.jobs.record import Record, Tampered, unseal
+from tallystick.jobs.states import HALTED, State
+from tallystick.jobs.upkeep import EVERYTHING
+from tallystick.jobs.view import ActionRecord, JournalEntry
+
+RESOLUTIONS = (State.COMMITTED, State.ROLLED_BACK, State.ABANDONED)
+"""Where a person may take an action that is unknown, corrupt or not rolled back."""
+
+
+class OnCall(Desk):
+    """The on-call engineers' part of the service."""
+
+    def resolve(self, id: str, *, to: str, by: str, evidence: str) -> ActionRecord:
+        """Settle by hand what the machine could not know: an action that is unknown, corrupt or
+        not rolled back. `to` is committed, rolled_back or abandoned; `evidence` says how you know.
+
+        The decision is signed and journaled. Raises `IllegalMove`, `InvalidInput`, `NoSigningKey`.
+        """
+        by = canonical.label(by, field="by")
+        proof = self._words(evidence, "evidence", needed=True)
+        if to not in RESOLUTIONS:
+            raise InvalidInput(
+                field="to",
+                problem=f"{to!r} is no resolution",
+                remedy=f"Use one of {', '.join(RESOLUTIONS)}.",
+            )
+        facts = self._signed_resolution(id, to, by, proof)
+        stored = self.store.read(id)
+        try:
+            record = unseal(stored)
+        except Tampered as problem:
+            if stored.fields.get("state") != State.CORRUPT:
+                raise ActionCorrupt(id=id, problem=str(problem)) from None
+            self.store.close_damage(stored, State(to), who=by, evidence=facts)
+            return self.get(id)
+        if record.state not in HALTED:
+            raise IllegalMove(
+                id=id,
+                state=record.state,
+                to=to,
+                remedy=f"Only what is {', '.join(sorted(HALTED))} is resolved by hand.",
+            )
+        moved = self.store.move(record, State(to), who=by, evidence=facts, due_ms=-1, lease="drop")
+        return view.view(moved)
+
+    def acknowledge(self, id: str, *, by: str) -> ActionRecord:
+        """Take note of an action that called for a person, which ends its alert."""
+        by = canonical.label(by, field="by")
+
+        def step(record: Record) -> ActionRecord:
+            note = {"event": "acknowledged"}
+            return view.view(self.store.move(record, record.state, who=by, evidence=note))
+
+        return self._decided(id, step)
+
+    def stop(self, *, by: str, reason: str, action: str | None = None) -> None:
+        """Let no new intent begin, of one action type or (without `action`) of all.
+
+        It holds everywhere as soon as this returns. What is in flight is finished by the decision
+        table, and what undoes goes on. Journaled; `start` ends it.
+        """
+        self._switch(action, by=by, reason=self._words(reason, "reason", needed=True), stop=True)
+
+    def start(self, *, by: str, reason: str = "", action: str | None = None) -> None:
+        """End a stop of the same scope; waiting actions run within seconds."""
+        self._switch(action, by=by, reason=self._words(reason, "reason"), stop=False)
+
+    def _switch(self, action: str | None, *, by: str, reason: str, stop: bool) -> None:
+        scope = EVERYTHING if action is None else canonical.label(action, field="action")
+        by = canonical.label(by, field="by")
+        self.store.switch(scope, stop=stop, who=by, reason=reason)
+
+    def stops(self) -> Sequence[JournalEntry]:
+        """The stops that hold now, each as the journal line that began it (`evidence.scope`)."""
+        return [view.entry(line) for line in self.store.stops().values()]
+
+    def _signed_resolution(self, id: str, to: str, by: str, proof: str) -> dict[str, Any]:
+        signer = self._signer()
+        claim = {
+            "purpose": "tallystick.resolution.v1",
+            "action_id": id,
+            "to": to,
+            "who": by,
+            "evidence": proof,
+            "namespace": self.settings.namespace,
+        }
+        signed = {"key_id": signer.key_id, "signature": signer.sign(claim)}
+        return {"event": "resolved", "evidence": proof, "resolution": {**claim, **signed}}
