@@ -160,6 +160,12 @@ QUEUE_DEPTH = Family("tallystick_queue_depth", "gauge", "Wake-ups in the queue."
 UNDELIVERED = Family(
     "tallystick_undelivered_alerts", "gauge", "Alerts that no channel has taken yet."
 )
+STOPPED = Family(
+    "tallystick_stopped",
+    "gauge",
+    "1 while no new action of the type may begin; the type `*` is all of them.",
+    {"action_type": _TYPES},
+)
 REDIS_UP = Family(
     "tallystick_redis_up",
     "gauge",
@@ -202,6 +208,7 @@ FAMILIES = (
     OVERDUE,
     QUEUE_DEPTH,
     UNDELIVERED,
+    STOPPED,
     REDIS_UP,
     COLLECT_DURATION,
     COLLECT_ERRORS,

@@ -119,6 +119,7 @@ class Collector(CollectorProtocol):
             catalog.OVERDUE: {(): max(snapshot.overdue, 0)},
             catalog.QUEUE_DEPTH: {(): max(snapshot.queue_depth, 0)},
             catalog.UNDELIVERED: {(): max(snapshot.undelivered_alerts, 0)},
+            catalog.STOPPED: {("*",): 0} | dict.fromkeys([(scope,) for scope in snapshot.stops], 1),
         }
 
 

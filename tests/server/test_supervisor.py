@@ -121,3 +121,38 @@ def _alive(pid: int) -> bool:
 
 def _pid(id: str, site: Site) -> str:
     return next(line.worker for line in site.tally.history(id) if line.worker)
+
+
+def test_nothing_begins_anywhere_once_stop_has_returned(site: Site) -> None:
+    site.worker("--processes", "2")
+    eventually(lambda: len(horses(site)) == 2, "two work-horses")
+    ids = [site.approved("item.readable", f"drill-{number}") for number in range(20)]
+    site.tally.stop(by="oncall", reason="drill")
+    begun = {id for id in ids if site.tally.get(id).attempts}
+    held = [id for id in ids if id not in begun]
+    eventually(lambda: all(site.at_rest(id) == "committed" for id in begun), "those begun finish")
+    more = site.approved("item.keyed", "later")
+    eventually(lambda: not site.tally.store.due_now(), "the workers have looked at what is due")
+    assert {site.tally.get(id).attempts for id in [*held, more]} == {0}
+    site.tally.start(by="oncall")
+    assert {site.at_rest(id) for id in [*held, more]} == {"committed"}
+
+
+def test_a_stop_of_one_type_lets_the_others_run(site: Site) -> None:
+    site.tally.stop(by="oncall", reason="drill", action="item.readable")
+    held, free = site.approved("item.readable", "held"), site.approved("item.keyed", "free")
+    site.worker()
+    assert site.at_rest(free) == "committed"
+    assert site.tally.get(held).state == "approved"
+    assert [line.evidence["scope"] for line in site.tally.stops()] == ["item.readable"]
+
+
+def test_a_stop_lets_what_is_in_flight_be_recovered_and_undone(site: Site) -> None:
+    actions.arm("kill-horse-after")
+    id = site.approved("item.keyed", "flight")
+    (site.folder / "slow").touch()
+    wrong = site.approved("item.wrong", "wrong")
+    site.worker("--burst").wait(30)
+    site.tally.stop(by="oncall", reason="drill")
+    assert site.at_rest(id) == "committed"
+    assert site.at_rest(wrong) == "rolled_back"
