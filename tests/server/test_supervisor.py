@@ -147,12 +147,21 @@ def test_a_stop_of_one_type_lets_the_others_run(site: Site) -> None:
     assert [line.evidence["scope"] for line in site.tally.stops()] == ["item.readable"]
 
 
-def test_a_stop_lets_what_is_in_flight_be_recovered_and_undone(site: Site) -> None:
-    actions.arm("kill-horse-after")
-    id = site.approved("item.keyed", "flight")
-    (site.folder / "slow").touch()
-    wrong = site.approved("item.wrong", "wrong")
-    site.worker("--burst").wait(30)
+def test_a_stop_lets_what_is_in_flight_be_recovered(site: Site) -> None:
+    actions.arm("kill-all-after")
+    id = site.approved("item.readable", "flight")
+    site.worker().wait(30)
     site.tally.stop(by="oncall", reason="drill")
+    assert site.tally.get(id).state == "running"
+    site.worker()
     assert site.at_rest(id) == "committed"
-    assert site.at_rest(wrong) == "rolled_back"
+
+
+def test_a_stop_does_not_let_an_intent_be_sent_again(site: Site) -> None:
+    actions.arm("kill-all-before")
+    id = site.approved("item.keyed", "flight")
+    site.worker().wait(30)
+    site.tally.stop(by="oncall", reason="drill")
+    site.worker()
+    assert site.at_rest(id) == "unknown"
+    assert actions.effects("flight") == 0
