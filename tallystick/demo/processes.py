@@ -116,8 +116,8 @@ def undisturbed() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        for number in heard[:1]:
-            signal.raise_signal(number)
+        for first in heard[:1]:
+            signal.raise_signal(first)
 
 
 def _hears_signals() -> bool:

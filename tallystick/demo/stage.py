@@ -89,20 +89,18 @@ class Stage:
             for pid in pids:
                 os.kill(pid, signal.SIGCONT)
 
-    def kill_everything(self) -> None:
-        """SIGKILL all workers with their work-horses, and the embedded server."""
-        for pid in self._work_horses():
-            os.kill(pid, signal.SIGKILL)
-        for worker in self.workers:
-            worker.kill()
-        os.kill(self.server_pid(), signal.SIGKILL)
-        until(lambda: not self._server_answers(), "the death of the server")
-
-    def start_again(self) -> None:
-        """A new server on the same files, and new workers."""
-        before, self.tally = self.tally, Tallystick.from_settings()
-        before.close()
-        self.staff()
+    def restart(self) -> tuple[set[int], set[int]]:
+        """SIGKILL all workers and the server, then start others: the old and new process ids."""
+        with undisturbed():
+            before = {self.server_pid(), *(worker.pid for worker in self.workers)}
+            for pid in [*self._work_horses(), *before]:
+                os.kill(pid, signal.SIGKILL)
+            until(lambda: not self._server_answers(), "the death of the server")
+            until(lambda: not any(worker.alive for worker in self.workers), "that of the workers")
+            closing, self.tally = self.tally, Tallystick.from_settings()
+            closing.close()
+            self.staff()
+        return before, {self.server_pid(), *(worker.pid for worker in self.workers)}
 
     def close(self) -> None:
         """Stop everything, the server last."""

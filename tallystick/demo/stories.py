@@ -206,13 +206,12 @@ def restart(play: Scene) -> None:
     play.accounts(alice="100.00", bob="0.00")
     id = play.propose("bank.transfer", key="restart", source="alice", target="bob", amount="40.00")
     play.stage.ready()
-    before = {play.stage.server_pid(), *(worker.pid for worker in play.stage.workers)}
-    play.stage.kill_everything()
-    play.say(f"SIGKILL to the server and all workers: {sorted(before)} are dead")
-    play.stage.start_again()
-    after = {play.stage.server_pid(), *(worker.pid for worker in play.stage.workers)}
-    play.say(f"the next ones start: {sorted(after)}")
-    play.check("no process is left of the old ones", not before & after)
+    before, after = play.stage.restart()
+    play.say(
+        f"SIGKILL to the server and all workers ({_numbers(before)});"
+        f" others start in their place ({_numbers(after)})"
+    )
+    play.check("none of the old processes is left", not before & after)
     waiting = play.stage.tally.get(id).state
     play.check("the action still waits", waiting is State.WAITING_FOR_APPROVAL)
     play.approve(id)
@@ -220,6 +219,10 @@ def restart(play: Scene) -> None:
     play.journal(id)
     play.balances(alice="60.00", bob="40.00")
     play.expect(State.COMMITTED, state, "1 transfer")
+
+
+def _numbers(pids: set[int]) -> str:
+    return ", ".join(str(pid) for pid in sorted(pids))
 
 
 BY_NAME: dict[str, Story] = {

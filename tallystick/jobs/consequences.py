@@ -47,7 +47,7 @@ def of(line: Line, *, id: str, action: str) -> Consequences:
 
 
 def _counted(line: Line, action: str) -> list[str]:
-    fields = []
+    fields = [counters.MOVES]
     to = line.to_state
     if line.from_state != to:
         fields.append(counters.transition(action, to))

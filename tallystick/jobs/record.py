@@ -143,6 +143,10 @@ class Stored:
     """What is left of the lease; negative if nobody holds the action."""
     fields: Mapping[str, str]
     journal: Sequence[str]
+    moves: int = 0
+    """How many journal lines the store counts in all."""
+    identity: str = ""
+    """The random name of the store."""
     malformed: str = ""
     """The key that is of a foreign type, if one is."""
 

@@ -24,6 +24,7 @@ from tallystick.jobs.settings import Settings
 from tallystick.jobs.states import AT_REST, CLOSED, HALTED, IN_FLIGHT, State
 from tallystick.jobs.store import Store
 from tallystick.jobs.undo import parent_of, resume_undo, undo, waits_for_compensation
+from tallystick.jobs.witness import Witness
 from tallystick.metrics import counters
 from tallystick.verifiers import Answer, Verdict
 
@@ -60,6 +61,7 @@ class Runner:
         wake: Callable[[str], None] = lambda id: None,
         checkpoint: Callable[[str], None] = lambda point: None,
         sleep: Callable[[float], None] = time.sleep,
+        witness: Witness | None = None,
     ) -> None:
         self.store = store
         self.registry = registry
@@ -70,18 +72,21 @@ class Runner:
         self.wake = wake
         self.checkpoint = checkpoint
         self.sleep = sleep
+        self.witness = witness
 
     def run(self, action_id: str) -> State | None:
         """Take one action as far as it goes now, and return the state it is left in.
 
-        None if there is no such action. Raises `StoreError` if the store fails: then the action is
-        found again when its lease has run out.
+        None if there is no such action, or the store's history was rewound. Raises `StoreError`
+        if the store fails: then the action is found again when its lease has run out.
         """
         try:
             stored = self.store.read(action_id)
         except UnknownId:
             log.warning("wake-up for an action that does not exist: %s", action_id)
             self.store.unschedule(action_id)
+            return None
+        if self._rewound(stored):
             return None
         record = self._believe(stored)
         if record is None:
@@ -98,6 +103,13 @@ class Runner:
             return record.state
         attempt = self._claim(record)
         return self._walk(attempt) if attempt else record.state
+
+    def _rewound(self, stored: Stored) -> bool:
+        """Whether less history is there than was seen; the worker parent halts what is open."""
+        if self.witness is None or stored.moves >= self.witness.seen(stored.identity):
+            return False  # the usual case; what was read before the witness may merely be old
+        seen = self.witness.seen(stored.identity)
+        return self.store.read(stored.id).moves < seen
 
     # --- before the claim --------------------------------------------------------------------
 

@@ -36,7 +36,9 @@ class State(StrEnum):
 S = State
 
 NEXT: dict[State, frozenset[State]] = {
-    S.WAITING_FOR_APPROVAL: frozenset({S.APPROVED, S.REJECTED, S.CANCELLED, S.EXPIRED, S.CORRUPT}),
+    S.WAITING_FOR_APPROVAL: frozenset(
+        {S.APPROVED, S.REJECTED, S.CANCELLED, S.EXPIRED, S.UNKNOWN, S.CORRUPT}
+    ),
     S.APPROVED: frozenset(
         {S.RUNNING, S.CANCELLED, S.EXPIRED, S.PRECONDITION_FAILED, S.UNKNOWN, S.CORRUPT}
     ),
@@ -61,7 +63,8 @@ NEXT: dict[State, frozenset[State]] = {
 }
 """Every legal change of state. `VERIFYING -> RUNNING` is a second intent under the same key or
 fence; `RUNNING -> COMMITTED` is a recovery that finds the effect already there;
-`APPROVED -> UNKNOWN` is an effect that nobody intended, or a worker that dies at every try."""
+`APPROVED -> UNKNOWN` is an effect that nobody intended, or a worker that dies at every try;
+`WAITING_FOR_APPROVAL -> UNKNOWN` is a store whose history was rewound."""
 
 BIRTH = frozenset({S.WAITING_FOR_APPROVAL, S.APPROVED})
 """Where an action may begin. A compensation begins approved: its plan was approved before."""

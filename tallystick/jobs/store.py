@@ -74,6 +74,8 @@ class Store(Upkeep):
                 state,
                 due_ms,
                 json.dumps(bump),
+                secrets.token_hex(8),
+                counters.IDENTITY,
             ],
         )
         if code == "malformed":
@@ -85,25 +87,29 @@ class Store(Upkeep):
     def read(self, id: str) -> Stored:
         """What is stored, not yet believed. Raises `UnknownId`."""
         keys = [self.keys.action(id), self.keys.journal(id), self.keys.lease(id)]
-        reply = self._script("read", keys, [])
+        reply = self._script(
+            "read", [*keys, self.keys.counters], [counters.MOVES, counters.IDENTITY]
+        )
         if len(reply) == 1:
             raise UnknownId(id=id)
         if reply[1] == "malformed":
             return Stored(id, int(reply[0]), -2, {}, [], malformed=reply[2])
-        now, lease_ms, flat, journal = reply
+        now, lease_ms, flat, journal, moves, identity = reply
         fields = dict(zip(flat[::2], flat[1::2], strict=True))
-        return Stored(id, int(now), int(lease_ms), fields, journal)
+        return Stored(id, int(now), int(lease_ms), fields, journal, int(moves), identity)
 
     def load(self, id: str) -> Record:
         """The record, its seals checked. Raises `UnknownId`, `Tampered`."""
         return unseal(self.read(id))
 
-    def ids(self, state: State | None = None, *, limit: int = 100) -> list[str]:
-        """The ids in a state (or in all), newest first, at most `limit`."""
+    def ids(self, state: State | None = None, *, limit: int | None = 100) -> list[str]:
+        """The ids in a state (or in all), newest first, at most `limit` (None: every one)."""
         with self._errors():
             pipe = self._client.pipeline(transaction=False)
             for one in [state] if state else list(State):
-                pipe.zrange(self.keys.index(one), 0, limit - 1, desc=True, withscores=True)
+                pipe.zrange(
+                    self.keys.index(one), 0, limit - 1 if limit else -1, desc=True, withscores=True
+                )
             found = [pair for part in self._repeat(pipe.execute) for pair in part]
         return [id for id, _ in sorted(found, key=lambda pair: -pair[1])[:limit]]
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 
 from tallystick.core.errors import StoreError
+from tallystick.jobs import witness
 from tallystick.jobs.recoverer import Recoverer
 from tallystick.jobs.settings import MARGIN_SECONDS
 from tallystick.jobs.store import Store
@@ -76,6 +77,7 @@ class Supervisor:
         )
         self._transport = Transport.connect(self.work.url, settings)
         self._recoverer = Recoverer(self._store, self._transport, settings)
+        self._witness = witness.Witness(settings.data_dir)
         self._selector = selectors.DefaultSelector()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_stop)
@@ -105,10 +107,15 @@ class Supervisor:
             self._safely(lambda: self._store.heartbeat([h.name for h in self.horses.values()]))
         if now >= self._sweep_at and not self._stopping:
             self._sweep_at = now + _SWEEP_SECONDS
-            self._safely(self._recoverer.tick)
+            self._safely(self._recover)
         if self.burst and not self._stopping and self._finished(now):
             self._stop()
         return not (self._stopping and not self.horses)
+
+    def _recover(self) -> None:
+        """Wake what is due, unless history was rewound: then halt what is open, and wake later."""
+        if not witness.check(self._store, self._witness, worker=worker_name()):
+            self._recoverer.tick()
 
     # --- children --------------------------------------------------------------------------------
 

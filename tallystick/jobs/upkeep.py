@@ -1,12 +1,14 @@
 """What keeps a store going: what is due, who lives, what is counted, who must be told."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tallystick.core import canonical
+from tallystick.core.canonical import Json
 from tallystick.core.errors import StoreRefused
 from tallystick.jobs.record import Line, Record
 from tallystick.jobs.states import OPEN, State
 from tallystick.jobs.wire import Wire
+from tallystick.metrics import counters
 from tallystick.metrics.counters import Snapshot
 
 _WORKER_SILENCE_MS = 15_000
@@ -78,14 +80,21 @@ class Upkeep(Wire):
 
         Once this returns, no intent is stored in that scope by any worker, anywhere.
         """
+        event = "stopped" if stop else "started"
+        self._operate("close" if stop else "open", scope, who, event, reason)
+
+    def note_operation(self, *, who: str, event: str, why: str) -> None:
+        """Write a line into the operations journal; nothing else changes."""
+        self._operate("note", "", who, event, why)
+
+    def _operate(self, mode: str, scope: str, who: str, event: str, why: str) -> None:
         keys = [self.keys.stops, self.keys.operations]
         while True:
             with self._errors():
                 texts = self._repeat(lambda: self._client.lrange(self.keys.operations, -1, -1))
-            line = _next_operation(texts, scope, stop, who, reason)
+            line = _next_operation(texts, who, {"event": event, "scope": scope, "why": why})
             body = canonical.dumps(line.body() | {"hash": line.hash}).decode()
-            mode, last = ("close" if stop else "open"), "".join(texts)
-            code, found = self._script("stop", keys, [scope, mode, last, body])
+            code, found = self._script("stop", keys, [scope, mode, "".join(texts), body])
             if code == "malformed":
                 raise StoreRefused(url=self._url, problem=f"the key {found} is of a foreign type")
             if code == "ok" or line.hash in found:  # or our own line, whose reply was lost
@@ -123,6 +132,14 @@ class Upkeep(Wire):
         """Count an event that belongs to no move (a refused job, a dead work-horse)."""
         with self._errors():
             self._client.hincrby(self.keys.counters, field, 1)
+
+    def history(self) -> tuple[str, int]:
+        """The random name of the store (empty before its first action), and how many journal
+        lines it counts in all."""
+        wanted = [counters.IDENTITY, counters.MOVES]
+        with self._errors():
+            name, moves = self._repeat(lambda: self._client.hmget(self.keys.counters, wanted))
+        return name or "", int(moves or 0)
 
     def snapshot(self, *, queue_depth: int = 0) -> Snapshot:
         """All numbers at one instant, in one round trip; no scan grows with the actions."""
@@ -163,19 +180,18 @@ class Upkeep(Wire):
             return sorted(self._repeat(lambda: self._client.hkeys(self.keys.attention)))
 
 
-def _next_operation(texts: Sequence[str], scope: str, stop: bool, who: str, reason: str) -> Line:
+def _next_operation(texts: Sequence[str], who: str, evidence: Mapping[str, Json]) -> Line:
     """The line that follows the last one of the operations journal, not yet stored."""
     last = Line.parse(texts[-1]) if texts else None
-    mode = "stopped" if stop else "started"
     return Line(
         seq=last.seq + 1 if last else 1,
         at=0,
-        from_state=last.to_state if last else "",
-        to_state=mode,
+        from_state="",
+        to_state="",
         who=who,
         worker="",
         token=0,
-        evidence={"event": mode, "scope": scope, "why": reason},
+        evidence=evidence,
         prev=last.hash if last else "",
         prev_at=last.at if last else 0,
     )

@@ -18,6 +18,7 @@ from tallystick.jobs.settings import Settings
 from tallystick.jobs.states import State
 from tallystick.jobs.store import Store
 from tallystick.jobs.transport import Transport, perform_with
+from tallystick.jobs.witness import Witness
 from tallystick.metrics import counters
 
 log = logging.getLogger("tallystick.worker")
@@ -84,7 +85,14 @@ def runner(
         transport.wake_soon(id, os.urandom(4).hex())
 
     return Runner(
-        store, work.registry, work.keyring, work.settings, worker=name, watch=watch, wake=wake
+        store,
+        work.registry,
+        work.keyring,
+        work.settings,
+        worker=name,
+        watch=watch,
+        wake=wake,
+        witness=Witness(work.settings.data_dir),
     ).run
 
 

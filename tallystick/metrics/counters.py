@@ -65,6 +65,12 @@ def unknown_type(action: str) -> str:
     return _join("unknown_types", action)
 
 
+MOVES = "moves"
+"""Every line of every journal: the length of history, by which a rewind is noticed."""
+
+IDENTITY = "identity"
+"""Not a counter: the random name of the store, which tells a restored store from another one."""
+
 FENCING_REJECTIONS = "fencing_rejections"
 """Moves refused because the lease had passed on to another worker."""
 

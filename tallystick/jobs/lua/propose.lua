@@ -15,6 +15,8 @@
 -- ARGV[7] state        of birth
 -- ARGV[8] due          milliseconds from now until somebody must look
 -- ARGV[9] counters     JSON list of fields to bump
+-- ARGV[10] identity    random name for this store, kept if it has none yet (counter field
+--                      ARGV[11]), by which a restored store is told from another one
 -- Returns {'ok', at}; {'owned', mark} if the key has an owner (perhaps this very id, when the
 -- reply to an earlier call was lost); {'malformed', key} if a key is of a foreign type.
 
@@ -32,4 +34,5 @@ append(KEYS[3], at, ARGV[5])
 redis.call('ZADD', KEYS[4], at, ARGV[1])
 redis.call('ZADD', KEYS[5], string.format('%.0f', at + ARGV[8]), ARGV[1])
 count(KEYS[6], fields)
+redis.call('HSETNX', KEYS[6], ARGV[11], ARGV[10])
 return {'ok', at}
