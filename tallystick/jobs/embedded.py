@@ -15,7 +15,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +26,8 @@ from tallystick.jobs.store import Store
 
 _START_SECONDS = 15.0
 _STOP_SECONDS = 10.0
+_EXIT_SECONDS = 1.0
+"""After its pid file is gone; where no init reaps orphans, a dead server seems to go on."""
 _SOCKET_PATH_LIMIT = 100
 """A unix socket's path may have 107 bytes on Linux, 103 on macOS."""
 
@@ -179,12 +181,26 @@ def _start(folder: Path, socket: Path) -> None:
 
 
 def _stop(folder: Path) -> None:
-    """End the server, and wait until it has written everything and removed its pid file."""
+    """End the server, and wait until it has written everything and is gone."""
     pid_file = folder / _PID_FILE
     try:
-        os.kill(int(pid_file.read_text()), signal.SIGTERM)
+        pid = int(pid_file.read_text())
+        os.kill(pid, signal.SIGTERM)
     except (OSError, ValueError):
         return
-    deadline = time.monotonic() + _STOP_SECONDS
-    while pid_file.exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    _until(lambda: not pid_file.exists(), _STOP_SECONDS)
+    _until(lambda: not _running(pid), _EXIT_SECONDS)
+
+
+def _until(done: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not done() and time.monotonic() < deadline:
+        time.sleep(0.005)
+
+
+def _running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
