@@ -9,6 +9,8 @@ from tallystick.approvals.keys import Keyring
 from tallystick.approvals.votes import APPROVE, REJECT, Vote
 from tallystick.core.canonical import Json
 
+_MILLISECOND = timedelta(milliseconds=1)
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -26,29 +28,29 @@ class Policy:
     def __post_init__(self) -> None:
         if self.quorum < 1:
             raise ValueError("quorum must be at least 1: nothing runs that nobody approved")
-        if self.expires_after <= timedelta(0):
-            raise ValueError("expires_after must be positive")
+        if self.expires_after < _MILLISECOND:
+            raise ValueError("expires_after must be at least a millisecond")
 
     def as_json(self) -> dict[str, Json]:
         """The form that the digest covers."""
         return {
             "quorum": self.quorum,
             "proposer_may_approve": self.proposer_may_approve,
-            "expires_after_seconds": int(self.expires_after.total_seconds()),
+            "expires_after_ms": self.expires_after // _MILLISECOND,
         }
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Json]) -> "Policy":
         """The policy that was stored with an action. Raises ValueError if it is not one."""
         quorum, alone = stored["quorum"], stored["proposer_may_approve"]
-        seconds = stored["expires_after_seconds"]
+        window = stored["expires_after_ms"]
         if (
             not isinstance(quorum, int)
-            or not isinstance(seconds, int)
+            or not isinstance(window, int)
             or not isinstance(alone, bool)
         ):
             raise ValueError("the stored policy is malformed")
-        return cls(int(str(quorum)), alone, timedelta(seconds=int(str(seconds))))
+        return cls(int(str(quorum)), alone, timedelta(milliseconds=int(str(window))))
 
     def strictest(self, other: "Policy") -> "Policy":
         """The policy that satisfies both: what was approved, and what the code asks today."""

@@ -93,6 +93,11 @@ class ActionCorrupt(TallystickError):
     `tallystick history {id}`, find out who wrote to Redis, then `tallystick resolve {id}`."""
 
 
+class NewerRecord(TallystickError):
+    """Action {id} was written by a newer Tallystick ({problem}). Use that version on it; it waits
+    unharmed."""
+
+
 class NoSigningKey(TallystickError):
     """This process holds no approval key at {path}, so it cannot sign a decision. Point
     TALLYSTICK_KEY_DIR at the approval service's keys."""

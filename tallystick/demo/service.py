@@ -101,10 +101,13 @@ class Server(ThreadingHTTPServer):
 class Handler(BaseHTTPRequestHandler):
     """One request."""
 
-    server: Server
+    @property
+    def _service(self) -> Server:
+        assert isinstance(self.server, Server)
+        return self.server
 
     def do_GET(self) -> None:
-        invoice = self.server.payments.invoice(self.path.removeprefix("/invoices/"))
+        invoice = self._service.payments.invoice(self.path.removeprefix("/invoices/"))
         if invoice:
             self._answer(200, invoice)
         else:
@@ -117,8 +120,8 @@ class Handler(BaseHTTPRequestHandler):
         except (ValueError, KeyError, TypeError, InvalidOperation):
             self._answer(400, {"error": "send {invoice, amount}"})
             return
-        key = None if self.server.deaf else self.headers["Idempotency-Key"]
-        self._answer(*self.server.payments.pay(number, amount, key=key))
+        key = None if self._service.deaf else self.headers["Idempotency-Key"]
+        self._answer(*self._service.payments.pay(number, amount, key=key))
 
     def log_message(self, format: str, *args: Any) -> None:
         """Quiet."""

@@ -93,8 +93,9 @@ class Stage:
         """SIGKILL all workers and the server, then start others: the old and new process ids."""
         with undisturbed():
             before = {self.server_pid(), *(worker.pid for worker in self.workers)}
-            for pid in [*self._work_horses(), *before]:
-                os.kill(pid, signal.SIGKILL)
+            for pid in [*before, *self._work_horses()]:
+                with contextlib.suppress(ProcessLookupError):  # a work-horse dies with its worker
+                    os.kill(pid, signal.SIGKILL)
             until(lambda: not self._server_answers(), "the death of the server")
             until(lambda: not any(worker.alive for worker in self.workers), "that of the workers")
             closing, self.tally = self.tally, Tallystick.from_settings()

@@ -10,11 +10,12 @@ from tallystick.core.errors import (
     Conflict,
     IllegalMove,
     InvalidInput,
+    NewerRecord,
     NoSigningKey,
 )
 from tallystick.jobs import view
 from tallystick.jobs.embedded import EmbeddedServer
-from tallystick.jobs.record import Record, Tampered, unseal
+from tallystick.jobs.record import NewerSchema, Record, Tampered, unseal
 from tallystick.jobs.registry import Registry
 from tallystick.jobs.settings import Settings
 from tallystick.jobs.states import NEXT, State
@@ -55,7 +56,8 @@ class Desk:
         try:
             return view.view(unseal(stored))
         except Tampered as problem:
-            return view.damaged(stored, str(problem))
+            newer = isinstance(problem, NewerSchema)
+            return view.damaged(stored, str(problem), newer=newer)
 
     def _decided(self, id: str, step: Callable[[Record], Answer]) -> Answer:
         """Read, decide, move; and again if someone else moved in between."""
@@ -65,6 +67,8 @@ class Desk:
             stored = self.store.read(id)
             try:
                 record = unseal(stored)
+            except NewerSchema as newer:
+                raise NewerRecord(id=id, problem=str(newer)) from None
             except Tampered as problem:
                 self.store.quarantine(stored, str(problem), worker="")
                 raise ActionCorrupt(id=id, problem=str(problem)) from None

@@ -11,7 +11,6 @@ import hashlib
 import os
 import re
 import shutil
-import signal
 import subprocess
 import tempfile
 import time
@@ -27,7 +26,7 @@ from tallystick.jobs.store import Store
 _START_SECONDS = 15.0
 _STOP_SECONDS = 10.0
 _EXIT_SECONDS = 1.0
-"""After its pid file is gone; where no init reaps orphans, a dead server seems to go on."""
+"""After its socket is gone: for the last lines of its log."""
 _SOCKET_PATH_LIMIT = 100
 """A unix socket's path may have 107 bytes on Linux, 103 on macOS."""
 
@@ -75,7 +74,7 @@ class EmbeddedServer:
                 if not _answers(socket):
                     _start(folder, socket)
             except BaseException:
-                users.close()
+                _leave(folder, socket, users)
                 raise
         return cls(folder, socket, users)
 
@@ -85,13 +84,7 @@ class EmbeddedServer:
             return
         users, self._users = self._users, None
         with _locked(self.folder / "start.lock"):
-            try:
-                fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return
-            finally:
-                users.close()
-            _stop(self.folder)
+            _leave(self.folder, self.socket, users)
 
     def __enter__(self) -> Self:
         return self
@@ -180,16 +173,32 @@ def _start(folder: Path, socket: Path) -> None:
         time.sleep(0.02)
 
 
-def _stop(folder: Path) -> None:
+def _leave(folder: Path, socket: Path, users: IO[str]) -> None:
+    """Stop using the server (under the start lock); whoever finds no other user ends it."""
+    try:
+        fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return
+    finally:
+        users.close()
+    _stop(folder, socket)
+
+
+def _stop(folder: Path, socket: Path) -> None:
     """End the server, and wait until it has written everything and is gone."""
     pid_file = folder / _PID_FILE
-    try:
-        pid = int(pid_file.read_text())
-        os.kill(pid, signal.SIGTERM)
-    except (OSError, ValueError):
-        return
-    _until(lambda: not pid_file.exists(), _STOP_SECONDS)
-    _until(lambda: not _running(pid), _EXIT_SECONDS)
+    pid = pid_file.read_text().strip() if pid_file.exists() else ""
+    if _answers(socket):
+        store = Store.connect(f"unix://{socket}", "stop", timeout=_STOP_SECONDS)
+        store.shut_down()
+        store.close()
+        _until(lambda: not socket.exists(), _STOP_SECONDS)
+        _until(lambda: not _running(pid), _EXIT_SECONDS)
+    pid_file.unlink(missing_ok=True)
+    if socket.parent != folder:
+        with contextlib.suppress(OSError):
+            socket.unlink(missing_ok=True)
+            socket.parent.rmdir()
 
 
 def _until(done: Callable[[], bool], seconds: float) -> None:
@@ -198,9 +207,12 @@ def _until(done: Callable[[], bool], seconds: float) -> None:
         time.sleep(0.005)
 
 
-def _running(pid: int) -> bool:
+def _running(pid: str) -> bool:
+    """Whether this process goes on; one that is dead and not yet reaped does not."""
     try:
-        os.kill(pid, 0)
-    except OSError:
+        os.kill(int(pid), 0)
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except ValueError:
         return False
-    return True
+    except OSError as error:
+        return isinstance(error, FileNotFoundError) and not Path("/proc/self").exists()

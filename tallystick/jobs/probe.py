@@ -39,20 +39,20 @@ _PROBE_TTL_MS = 60_000
 
 _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
-DANGEROUS = (
-    ("FLUSHALL",),
-    ("FLUSHDB",),
-    ("SWAPDB", "0", "1"),
-    ("CONFIG", "SET", "maxmemory", "0"),
-    ("DEBUG", "SLEEP", "0"),
-    ("KEYS", "*"),
-    ("SCRIPT", "FLUSH"),
-    ("FUNCTION", "FLUSH"),
-    ("REPLICAOF", "NO", "ONE"),
-    ("SHUTDOWN",),
-    ("ACL", "SETUSER", "x"),
-    ("MODULE", "LOAD", "x"),
-)
+DANGEROUS = {
+    "FLUSHALL": (),
+    "FLUSHDB": (),
+    "SWAPDB": ("0", "1"),
+    "CONFIG SET": ("maxmemory", "0"),
+    "DEBUG": ("SLEEP", "0"),
+    "KEYS": ("*",),
+    "SCRIPT FLUSH": (),
+    "FUNCTION FLUSH": (),
+    "REPLICAOF": ("NO", "ONE"),
+    "SHUTDOWN": (),
+    "ACL SETUSER": ("x",),
+    "MODULE LOAD": ("x",),
+}
 """What no worker needs and every accident or attacker wants."""
 
 
@@ -65,6 +65,11 @@ class Probe(Wire):
         client = connect(url, timeout=timeout, retries=False, decode=False)
         return cls(client, namespace, url=safe_url(url))
 
+    @property
+    def url(self) -> str:
+        """Where it looks, without credentials."""
+        return self._url
+
     # --- what the essential checks need: raises StoreUnavailable if the server does not answer ---
 
     def server(self) -> Server | Denied:
@@ -73,7 +78,12 @@ class Probe(Wire):
 
     def config(self) -> Mapping[str, str] | Denied:
         """The options that checks ask for, as far as the server has them."""
-        return self._ask("CONFIG GET", lambda: dict(self._client.config_get(*OPTIONS)))
+
+        def ask() -> dict[str, str]:
+            found = self._client.config_get(*OPTIONS)
+            return {str(name): str(value) for name, value in found.items()}
+
+        return self._ask("CONFIG GET", ask)
 
     def look(self) -> Look:
         """The clocks of Redis and of this host, at one instant."""
@@ -94,7 +104,7 @@ class Probe(Wire):
         """Where the server is; with Sentinel, where it is now."""
 
         def ask() -> Endpoint:
-            given, pool = self._client.get_connection_kwargs(), self._client.connection_pool
+            given, pool = self._client.get_connection_kwargs(), self._pool
             host = "" if given.get("path") else str(given.get("host") or "")
             if hasattr(pool, "get_master_address"):
                 host = str(pool.get_master_address()[0])
@@ -105,7 +115,6 @@ class Probe(Wire):
 
     def passwordless(self) -> bool | Denied:
         """Whether somebody without credentials is let in."""
-        pool = self._client.connection_pool
         given = dict(self._client.get_connection_kwargs())
         secret = [given.pop(name, None) for name in ("password", "credential_provider")]
         given.pop("username", None)
@@ -113,7 +122,7 @@ class Probe(Wire):
             return True
 
         def ask() -> bool:
-            stranger = pool.connection_class(**given)
+            stranger = self._pool.connection_class(**given)
             try:
                 stranger.connect()
                 stranger.send_command("PING")
@@ -130,16 +139,16 @@ class Probe(Wire):
 
         def ask() -> Access:
             user = _text(self._client.acl_whoami())
-            pipe = self._client.pipeline(transaction=False)
-            for words in DANGEROUS:
-                pipe.execute_command("ACL", "DRYRUN", user, *words)
+            pipe: Any = self._client.pipeline(transaction=False)
+            for command, words in DANGEROUS.items():
+                pipe.execute_command("ACL", "DRYRUN", user, *command.split(), *words)
             answers = pipe.execute(raise_on_error=False)
             for answer in answers:
                 if isinstance(answer, Exception) and "dryrun" in str(answer).lower():
                     raise answer
             allowed = [
-                " ".join(words[:2] if len(words) > 2 or words[0] in _FAMILIES else words[:1])
-                for words, answer in zip(DANGEROUS, answers, strict=True)
+                command
+                for command, answer in zip(DANGEROUS, answers, strict=True)
                 if not isinstance(answer, Exception) and _text(answer) == "OK"
             ]
             return Access(user, tuple(allowed))
@@ -179,7 +188,8 @@ class Probe(Wire):
             foreign: list[str] = []
             exposed: list[str] = []
             for _ in range(_SCAN_ROUNDS):
-                cursor, keys = self._client.scan(cursor, count=_SCAN_COUNT)
+                scan: Any = self._client.scan(cursor, count=_SCAN_COUNT)
+                cursor, keys = scan
                 for key, ttl, value in self._look_into(keys, read=bool(private)):
                     seen += 1
                     ours += self._is_ours(key)
@@ -221,20 +231,17 @@ class Probe(Wire):
     def _must_stay(self, key: str) -> bool:
         """Whether it carries meaning, so that it must never vanish: all but leases and locks."""
         may_go = {self.keys.recoverer, self._own_key}
-        return self._is_ours(key) and not (
-            key in may_go or key.startswith(self.keys.lease(""))
-        )
+        return self._is_ours(key) and not (key in may_go or key.startswith(self.keys.lease("")))
 
     def replication(self, server: Server | Denied) -> Replication | Denied:
         """Who could be promoted, and whether a write reaches their disks."""
 
         def ask() -> Replication:
             replicas = () if isinstance(server, Denied) else server.replicas
-            pool = self._client.connection_pool
-            watched = getattr(pool, "sentinel_manager", None)
+            watched = getattr(self._pool, "sentinel_manager", None)
             electable = len(replicas)
             if watched is not None:
-                known = watched.sentinels[0].sentinel_slaves(pool.service_name)
+                known = watched.sentinels[0].sentinel_slaves(self._pool.service_name)
                 electable = sum(int(replica["slave-priority"]) != 0 for replica in known)
             barrier = self.barrier(electable) if electable else None
             return Replication(watched is not None, electable, barrier)
@@ -245,7 +252,7 @@ class Probe(Wire):
         """Write, and wait on the same connection for this disk and so many replicas' disks."""
 
         def ask() -> Barrier:
-            with self._client.client() as one:
+            with self._one_connection() as one:
                 one.set(self._own_key, secrets.token_hex(8), px=_PROBE_TTL_MS)
                 local, replicas = self._wait(one, electable, self._patience_ms())
                 one.delete(self._own_key)
@@ -260,7 +267,7 @@ class Probe(Wire):
 
         def ask() -> tuple[float, ...]:
             took: list[float] = []
-            with self._client.client() as one:
+            with self._one_connection() as one:
                 while len(took) < _PREMATURE_WRITES:
                     one.set(self._own_key, secrets.token_hex(8), px=_PROBE_TTL_MS)
                     began = time.monotonic()
@@ -286,6 +293,14 @@ class Probe(Wire):
     def _wait(one: Any, replicas: int, milliseconds: int) -> Any:
         return one.execute_command("WAITAOF", 1, replicas, milliseconds)
 
+    def _one_connection(self) -> Any:
+        client: Any = self._client
+        return client.client()
+
+    @property
+    def _pool(self) -> Any:
+        return self._client.connection_pool
+
     # --- asking ----------------------------------------------------------------------------------
 
     def _ask(self, what: str, call: Callable[[], Answer]) -> Answer | Denied:
@@ -303,9 +318,6 @@ class Probe(Wire):
             return self._ask(what, call)
         except StoreUnavailable as error:
             return Denied(what, str(error.facts["problem"]))
-
-
-_FAMILIES = {"SCRIPT", "FUNCTION", "CONFIG", "ACL", "MODULE"}
 
 
 def _text(value: Any) -> str:

@@ -1,6 +1,7 @@
 """From a request to a stored proposal: normalise, read the target, seal, store under the key."""
 
 import secrets
+from datetime import timedelta
 from typing import Any
 
 from tallystick.core import canonical
@@ -141,7 +142,7 @@ def _content(
         rollback=registry.plan(spec).as_json(),
         policy=spec.policy.as_json(),
         challenge=challenge,
-        expires_at=now + int(spec.policy.expires_after.total_seconds() * 1000),
+        expires_at=now + spec.policy.expires_after // timedelta(milliseconds=1),
         namespace=store.keys.namespace,
         compensates=compensates,
     )

@@ -22,6 +22,10 @@ class Tampered(Exception):
     """What is stored does not match its seals; the message says what."""
 
 
+class NewerSchema(Tampered):
+    """It was written by a newer version; it is left alone until that version runs it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Content:
     """Everything that an approver decides on. Its canonical bytes are what the digest covers."""
@@ -331,17 +335,20 @@ _UNINDEXED = {"content", "owner"}
 
 def _content(stored: Stored) -> tuple[Content, str]:
     text = stored.fields.get("content", "")
-    try:
-        parsed = canonical.parse(text)
-        content = Content(**parsed)
-        content.ballot  # noqa: B018 - a policy that cannot be read is tampering too
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise Tampered(f"the content is not readable ({error})") from None
-    if content.id != stored.id:
-        raise Tampered(f"the content belongs to action {content.id!r}")
     digest = canonical.digest(text.encode())
     if stored.fields.get("digest") != digest:
         raise Tampered("the content does not match its digest")
+    try:
+        parsed = canonical.parse(text)
+        schema = parsed["schema"]
+        if isinstance(schema, int) and schema > SCHEMA:
+            raise NewerSchema(f"it has schema {schema}, and this version knows {SCHEMA}")
+        content = Content(**parsed)
+        content.ballot  # noqa: B018 - a policy that cannot be read is tampering too
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise Tampered(f"the content is not readable ({canonical.told(error)})") from None
+    if content.id != stored.id:
+        raise Tampered(f"the content belongs to action {content.id!r}")
     return content, digest
 
 

@@ -18,7 +18,7 @@ from tallystick.jobs.action import Protection
 from tallystick.jobs.attempt import Attempt, Look, Unwatched, Watch, boottime
 from tallystick.jobs.decision import Lease, Reply, Seen, Situation, Stage, Step, decide
 from tallystick.jobs.judging import before_intent, last_reply, mismatch, stage_of, stricter_policy
-from tallystick.jobs.record import Record, Stored, Tampered, unseal
+from tallystick.jobs.record import NewerSchema, Record, Stored, Tampered, tip_of_damage, unseal
 from tallystick.jobs.registry import Registry, validate
 from tallystick.jobs.settings import Settings
 from tallystick.jobs.states import AT_REST, CLOSED, HALTED, IN_FLIGHT, State
@@ -77,8 +77,8 @@ class Runner:
     def run(self, action_id: str) -> State | None:
         """Take one action as far as it goes now, and return the state it is left in.
 
-        None if there is no such action, or the store's history was rewound. Raises `StoreError`
-        if the store fails: then the action is found again when its lease has run out.
+        None if there is no such action, if a newer version wrote it, or if history was rewound.
+        Raises `StoreError` if the store fails: then it is found again when its lease has run out.
         """
         try:
             stored = self.store.read(action_id)
@@ -88,7 +88,11 @@ class Runner:
             return None
         if self._rewound(stored):
             return None
-        record = self._believe(stored)
+        try:
+            record = self._believe(stored)
+        except NewerSchema as newer:
+            self._leave_alone(stored, "newer-schema", str(newer))
+            return None
         if record is None:
             return State.CORRUPT
         match self._first_step(record):
@@ -101,7 +105,7 @@ class Runner:
                 return self._expire(record)
         if waits_for_compensation(self.store, record):
             return record.state
-        attempt = self._claim(record)
+        attempt = self._claim(record, stored)
         return self._walk(attempt) if attempt else record.state
 
     def _rewound(self, stored: Stored) -> bool:
@@ -118,6 +122,8 @@ class Runner:
         try:
             record = unseal(stored)
             self._check_authority(record)
+        except NewerSchema:
+            raise
         except Tampered as problem:
             log.error("action %s is corrupt: %s", stored.id, problem)
             self.store.quarantine(stored, str(problem), worker=self.worker)
@@ -156,21 +162,12 @@ class Runner:
             return self.store.load(record.id).state
         return State.EXPIRED
 
-    def _claim(self, record: Record) -> Attempt | None:
+    def _claim(self, record: Record, stored: Stored) -> Attempt | None:
         """Hold the action, unless its type is not known here or someone else was faster."""
         spec = self.registry.find(record.content.action, record.content.version)
         problem = "this worker does not know it" if spec is None else mismatch(spec, record)
         if spec is None or problem:
-            log.warning(
-                "action %s (%s version %d) is left alone: %s",
-                record.id,
-                record.content.action,
-                record.content.version,
-                problem,
-            )
-            self.store.bump(counters.unknown_type(record.content.action))
-            waited = (record.now - record.at) / 1000
-            self.store.postpone(record, seconds=min(max(waited / 4, 2), _UNKNOWN_TYPE_SECONDS))
+            self._leave_alone(stored, record.content.action, problem)
             return None
         params = validate(spec, record.content.params)[0]
         lease_ms = int(self.settings.lease_seconds * 1000)
@@ -180,7 +177,7 @@ class Runner:
             log.info("action %s: not claimed, %s", record.id, lost)
             return None
         except Stopped:
-            self.store.postpone(record, seconds=_STOPPED_SECONDS)
+            self.store.postpone(record.id, until_ms=record.now + _STOPPED_SECONDS * 1000)
             return None
         self.watch.hold(claimed.id, claimed.owner)
         self.checkpoint("after_claim")
@@ -197,6 +194,14 @@ class Runner:
             self.registry,
             self.wake,
         )
+
+    def _leave_alone(self, stored: Stored, kind: str, problem: str) -> None:
+        """What this worker does not know waits for one that does, offered ever more slowly."""
+        log.warning("action %s (%s) is left alone: %s", stored.id, kind, problem)
+        self.store.bump(counters.unknown_type(kind))
+        waited = (stored.now - tip_of_damage(stored).at) / 1000
+        pause = min(max(waited / 4, 2), _UNKNOWN_TYPE_SECONDS)
+        self.store.postpone(stored.id, until_ms=stored.now + int(pause * 1000))
 
     # --- the walk ------------------------------------------------------------------------------
 

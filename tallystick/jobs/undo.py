@@ -24,6 +24,9 @@ _COMPENSATION_LOOK_MS = 2000
 """How soon a waiting action looks after its compensation, should the wake-up be lost."""
 
 
+_NOT_OURS = "the target is not in the state that our effect left"
+
+
 def undo(attempt: Attempt, look: Look, *, rule: int) -> None:
     """The effect landed wrong: undo it as declared and approved, or call a person."""
     facts: dict[str, Any] = {
@@ -98,7 +101,7 @@ def _undo_in_band(attempt: Attempt) -> None:
             case Step.RAISE_READ_ACT | Step.RESEND_CONDITION | Step.RESEND_KEY if sent:
                 _send_undo(attempt, wrong)
             case _ if sent is None:
-                _failed(attempt, look, "the target is not in the state that our effect left")
+                _failed(attempt, look, _NOT_OURS)
             case _:
                 _failed(attempt, look, "the undo was sent, and the world is not as before")
 
@@ -174,6 +177,13 @@ def _finish_compensation(attempt: Attempt, declared: Compensate) -> None:
     """Enqueue the compensation, or judge by the world once it is at rest."""
     child = compensation_of(attempt.store, attempt.record)
     if child is None:
+        look = _look_back(attempt, attempt.record.fact("refuted", "wrong"), once=True)
+        if look.seen is Seen.OURS:
+            _restored(attempt, look)
+            return
+        if not _may_begin(attempt, look):
+            _failed(attempt, look, _NOT_OURS)
+            return
         try:
             _enqueue_compensation(attempt, declared)
         except StoreError:

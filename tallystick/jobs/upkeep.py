@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from tallystick.core import canonical
 from tallystick.core.canonical import Json
 from tallystick.core.errors import StoreRefused
-from tallystick.jobs.record import Line, Record
+from tallystick.jobs.record import Line
 from tallystick.jobs.states import OPEN, State
 from tallystick.jobs.wire import Wire
 from tallystick.metrics import counters
@@ -52,11 +52,10 @@ class Upkeep(Wire):
         with self._errors():
             self._repeat(lambda: self._client.zrem(self.keys.due, id))
 
-    def postpone(self, record: Record, *, seconds: float) -> None:
-        """Have an action looked at later than it would be; nothing else changes."""
-        later = record.now + int(seconds * 1000)
+    def postpone(self, id: str, *, until_ms: int) -> None:
+        """Have an action that is due looked at only then (milliseconds of the store's clock)."""
         with self._errors():
-            self._repeat(lambda: self._client.zadd(self.keys.due, {record.id: later}, xx=True))
+            self._repeat(lambda: self._client.zadd(self.keys.due, {id: until_ms}, xx=True))
 
     def due_now(self) -> int:
         """How many actions somebody must look at now."""

@@ -125,20 +125,26 @@ def view(record: Record) -> ActionRecord:
     )
 
 
-def damaged(stored: Stored, problem: str) -> ActionRecord:
-    """What can be shown of an action whose seals do not match: nothing of it is believed."""
+_RESOLVED = {State.COMMITTED, State.ROLLED_BACK, State.ABANDONED}
+
+
+def damaged(stored: Stored, problem: str, *, newer: bool = False) -> ActionRecord:
+    """What can be shown of an action whose seals do not match (nothing of it is believed), or
+    that a newer version wrote."""
     blank: dict[str, Any] = {"challenge": None, "observed": None, "result": None, "verdict": None}
     text = {"key": "", "action": "", "reason": "", "proposed_by": "", "precondition": ""}
-    state = stored.fields.get("state")
-    closed = state if state in {State.COMMITTED, State.ROLLED_BACK, State.ABANDONED} else None
-    resolved = closed is not None and '"event":"resolved"' in "".join(stored.journal[-1:])
+    state = State.CORRUPT
+    stored_state = stored.fields.get("state", "")
+    resolved = stored_state in _RESOLVED and '"event":"resolved"' in "".join(stored.journal[-1:])
+    if resolved or (newer and stored_state in set(State)):
+        state = State(stored_state)
     return ActionRecord(
         id=stored.id,
         **blank,
         **text,
         version=0,
         params={},
-        state=State(closed) if resolved and closed else State.CORRUPT,
+        state=state,
         digest=stored.fields.get("digest", ""),
         approvals=(),
         policy={},

@@ -50,6 +50,11 @@ class Wire:
         with self._errors():
             self._client.ping()
 
+    def shut_down(self) -> None:
+        """End the server, which writes everything first. Raises a `StoreError` if it refuses."""
+        with self._errors():
+            self._client.shutdown()
+
     def close(self) -> None:
         """Give the connections back."""
         self._client.close()

@@ -1,0 +1,1 @@
+"""Records and journals as earlier versions stored them, which later versions must read."""
