@@ -1,0 +1,1 @@
+"""Who must say yes, what a vote proves, and whose keys count."""

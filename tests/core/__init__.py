@@ -1,0 +1,1 @@
+"""Canonical JSON, and the errors."""
