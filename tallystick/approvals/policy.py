@@ -87,6 +87,8 @@ class Outcome(StrEnum):
     PENDING = "pending"
     APPROVED = "approved"
     REJECTED = "rejected"
+    UNKNOWN_KEY = "unknown_key"
+    """A stored vote is signed with a key that is not trusted here."""
     INVALID = "invalid"
     """A stored vote does not prove what it claims."""
 
@@ -120,10 +122,13 @@ def tally(ballot: Ballot, cast: Sequence[Vote], keys: Keyring) -> Decision:
     """Count the votes, each checked anew: signature, digest, person, answer.
 
     A vote that does not check makes the whole ballot `INVALID`: what is stored is not what people
-    signed, and nothing may run on it.
+    signed, and nothing may run on it. Nor does anything on an `UNKNOWN_KEY`, until it is trusted.
     """
     yes: dict[str, str] = {}
     for vote in cast:
+        if vote.key_id not in keys.trusted:
+            problem = f"vote of {vote.who!r}: signed by the unknown key {vote.key_id!r}"
+            return Decision(Outcome.UNKNOWN_KEY, problem=problem)
         if problem := _defect(ballot, vote, keys):
             return Decision(Outcome.INVALID, problem=f"vote of {vote.who!r}: {problem}")
         if vote.decision == REJECT:

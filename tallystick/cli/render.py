@@ -148,7 +148,8 @@ def print_actions(records: Sequence[ActionRecord], *, as_json: bool) -> None:
         return
     table = Table(box=None, header_style="dim", pad_edge=False)
     for column in ("id", "state", "action", "parameters", "proposed by", "updated"):
-        table.add_column(column, overflow="ellipsis", no_wrap=column != "parameters")
+        fixed = column in {"id", "state"}
+        table.add_column(column, overflow="ellipsis", no_wrap=True, min_width=16 if fixed else None)
     for record in records:
         table.add_row(
             record.id,
@@ -182,7 +183,16 @@ def _told(evidence: Mapping[str, Any]) -> str:
     """The facts of a journal line that a reader wants first; `--json` has them all."""
     parts = [
         f"{name} {inline(evidence[name])}"
-        for name in ("reply", "attempt", "why", "result", "compensation", "seen", "runbook")
+        for name in (
+            "reply",
+            "attempt",
+            "why",
+            "evidence",
+            "result",
+            "compensation",
+            "seen",
+            "runbook",
+        )
         if evidence.get(name) not in (None, "")
     ]
     parts += [

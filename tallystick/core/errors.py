@@ -126,8 +126,8 @@ class StoreReadOnly(StoreError):
 
 
 class StoreFull(StoreError):
-    """Redis at {url} is out of memory and refuses writes. Raise maxmemory (policy noeviction) or
-    run retention; nothing was stored."""
+    """Redis at {url} is out of memory and refuses writes. Raise maxmemory (policy noeviction);
+    nothing was stored."""
 
 
 class StoreRefused(StoreError):

@@ -38,7 +38,7 @@ class Deciding(Desk):
                     raise ApproverNotAllowed(who=by, id=id, problem=problem.value)
             vote = self._vote(record, APPROVE, by, answer)
             outcome = tally(ballot, [*record.votes, vote], self.keyring)
-            if outcome.outcome is Outcome.INVALID:
+            if outcome.outcome in {Outcome.INVALID, Outcome.UNKNOWN_KEY}:
                 raise ApproverNotAllowed(who=by, id=id, problem=outcome.problem)
             to = State.APPROVED if outcome.outcome is Outcome.APPROVED else record.state
             moved = self.store.move(

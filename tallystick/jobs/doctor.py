@@ -184,9 +184,14 @@ class Guard:
         self._told: frozenset[tuple[str, Severity]] = frozenset()
 
     @property
+    def refusing(self) -> list[Finding]:
+        """What refuses, by the last answer of the server; empty also before the first."""
+        return [finding for finding in self._findings if finding.severity.refuses]
+
+    @property
     def refuses(self) -> bool:
         """Whether no new work may be taken; so also until the first answer."""
-        return self._looked is None or any(f.severity.refuses for f in self._findings)
+        return self._looked is None or bool(self.refusing)
 
     def check(self, now: float) -> list[Finding]:
         """What holds at `now` (of a monotonic clock), worst first; looks anew when it is time.

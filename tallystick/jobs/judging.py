@@ -10,6 +10,7 @@ from tallystick.jobs.decision import Reply, Seen, Stage
 from tallystick.jobs.record import Record
 from tallystick.jobs.registry import validate
 from tallystick.jobs.states import CLOSED, HALTED, State
+from tallystick.rollback import plan
 from tallystick.verifiers import Answer
 
 
@@ -66,6 +67,12 @@ def mismatch(spec: Action, record: Record) -> str:
         return (
             f"it was approved as {record.content.protection}, the code says {protection_of(spec)}"
         )
+    version = record.content.rollback.get("version")
+    coded_plan = plan(
+        spec.rollback, compensation_version=version if isinstance(version, int) else None
+    )
+    if coded_plan.as_json() != record.content.rollback:
+        return "the code would undo it in another way than was approved"
     try:
         form = validate(spec, record.content.params)[1]
     except InvalidInput as error:

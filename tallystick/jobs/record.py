@@ -25,6 +25,15 @@ class Tampered(Exception):
 class NewerSchema(Tampered):
     """It was written by a newer version; it is left alone until that version runs it."""
 
+    kind = "newer-schema"
+
+
+class UnknownKey(Tampered):
+    """It is signed with a key that is not trusted here; it is left alone until it is, since the
+    fault may be this process's."""
+
+    kind = "unknown-key"
+
 
 @dataclass(frozen=True, slots=True)
 class Content:
@@ -151,6 +160,8 @@ class Stored:
     """How many journal lines the store counts in all."""
     identity: str = ""
     """The random name of the store."""
+    fence: int = 0
+    """The highest fencing token that an action of a fenced type was given."""
     malformed: str = ""
     """The key that is of a foreign type, if one is."""
 
@@ -193,6 +204,7 @@ class Record:
     """The random lease token of the last claim, or empty once it is over."""
     now: int
     lease_ms: int = field(default=-2, compare=False)
+    fence: int = field(default=0, compare=False)
 
     @property
     def id(self) -> str:
@@ -314,7 +326,9 @@ def unseal(stored: Stored) -> Record:
             raise Tampered(f"the stored {name} does not match the journal")
     if fields.get("owner") not in {owner, ""} or fields.keys() - expected.keys() != _UNINDEXED:
         raise Tampered("the stored owner or field list does not match the journal")
-    return Record(content, digest, lines, fields["owner"], stored.now, stored.lease_ms)
+    return Record(
+        content, digest, lines, fields["owner"], stored.now, stored.lease_ms, stored.fence
+    )
 
 
 def tip_of_damage(stored: Stored) -> Tip:

@@ -18,7 +18,15 @@ from tallystick.jobs.action import Protection
 from tallystick.jobs.attempt import Attempt, Look, Unwatched, Watch, boottime
 from tallystick.jobs.decision import Lease, Reply, Seen, Situation, Stage, Step, decide
 from tallystick.jobs.judging import before_intent, last_reply, mismatch, stage_of, stricter_policy
-from tallystick.jobs.record import NewerSchema, Record, Stored, Tampered, tip_of_damage, unseal
+from tallystick.jobs.record import (
+    NewerSchema,
+    Record,
+    Stored,
+    Tampered,
+    UnknownKey,
+    tip_of_damage,
+    unseal,
+)
 from tallystick.jobs.registry import Registry, validate
 from tallystick.jobs.settings import Settings
 from tallystick.jobs.states import AT_REST, CLOSED, HALTED, IN_FLIGHT, State
@@ -90,8 +98,8 @@ class Runner:
             return None
         try:
             record = self._believe(stored)
-        except NewerSchema as newer:
-            self._leave_alone(stored, "newer-schema", str(newer))
+        except (NewerSchema, UnknownKey) as unknown:
+            self._leave_alone(stored, unknown.kind, str(unknown))
             return None
         if record is None:
             return State.CORRUPT
@@ -122,7 +130,7 @@ class Runner:
         try:
             record = unseal(stored)
             self._check_authority(record)
-        except NewerSchema:
+        except (NewerSchema, UnknownKey):
             raise
         except Tampered as problem:
             log.error("action %s is corrupt: %s", stored.id, problem)
@@ -137,10 +145,10 @@ class Runner:
             raise Tampered(f"it belongs to the namespace {content.namespace!r}")
         if record.state in {State.WAITING_FOR_APPROVAL, *CLOSED, *HALTED}:
             return
-        if content.compensates is not None:
-            self._check_authority(parent_of(self.store, record))
-            return
-        decision = tally(content.ballot, record.votes, self.keyring)
+        approved = record if content.compensates is None else parent_of(self.store, record)
+        decision = tally(approved.content.ballot, approved.votes, self.keyring)
+        if decision.outcome is Outcome.UNKNOWN_KEY:
+            raise UnknownKey(decision.problem)
         if decision.outcome is not Outcome.APPROVED:
             raise Tampered(decision.problem or "it was never approved")
 

@@ -12,12 +12,12 @@ from typing import Any
 from tallystick.core import canonical
 from tallystick.core.errors import Conflict, LeaseLost, Stopped, StoreRefused, UnknownId
 from tallystick.jobs import consequences
+from tallystick.jobs.action import Protection
 from tallystick.jobs.record import (
     Content,
     Line,
     Record,
     Stored,
-    Tampered,
     Tip,
     first_line,
     tip_of_damage,
@@ -88,15 +88,19 @@ class Store(Upkeep):
         """What is stored, not yet believed. Raises `UnknownId`."""
         keys = [self.keys.action(id), self.keys.journal(id), self.keys.lease(id)]
         reply = self._script(
-            "read", [*keys, self.keys.counters], [counters.MOVES, counters.IDENTITY]
+            "read",
+            [*keys, self.keys.counters],
+            [counters.MOVES, counters.IDENTITY, counters.FENCE],
         )
         if len(reply) == 1:
             raise UnknownId(id=id)
         if reply[1] == "malformed":
             return Stored(id, int(reply[0]), -2, {}, [], malformed=reply[2])
-        now, lease_ms, flat, journal, moves, identity = reply
+        now, lease_ms, flat, journal, moves, identity, fence = reply
         fields = dict(zip(flat[::2], flat[1::2], strict=True))
-        return Stored(id, int(now), int(lease_ms), fields, journal, int(moves), identity)
+        return Stored(
+            id, int(now), int(lease_ms), fields, journal, int(moves), identity, int(fence)
+        )
 
     def load(self, id: str) -> Record:
         """The record, its seals checked. Raises `UnknownId`, `Tampered`."""
@@ -152,23 +156,32 @@ class Store(Upkeep):
             record = fresh
 
     def claim(self, record: Record, *, worker: str, lease_ms: int) -> Record:
-        """Take the lease and the next fencing token. Raises `LeaseLost` or `Conflict` if someone
-        else was faster."""
+        """Take the lease and the next fencing token.
+
+        The tokens of fenced types grow across all their actions, since a target keeps one fence
+        for a resource and not for an action. Raises `LeaseLost` or `Conflict` if someone else was
+        faster, `Stopped` if nothing may begin.
+        """
         owner = secrets.token_hex(8)
-        line = record.tip.line(
-            record.state,
-            who=worker,
-            worker=worker,
-            token=record.token + 1,
-            evidence={"event": "claimed", "lease": owner},
-        )
-        reply = self._move(record, record.tip, line, owner, "take", lease_ms, lease_ms)
-        if reply[0] == "ok":
-            return record.then(line, at=int(reply[1]), owner=owner, lease_ms=int(reply[2]))
-        if reply[1] == "stopped":
-            raise Stopped(id=record.id, scope=reply[2])
-        error = LeaseLost if reply[1] == "lease" else Conflict
-        raise error(id=record.id, what=reply[1], found=reply[2])
+        fenced = record.content.protection == Protection.FENCED
+        highest = record.fence if fenced else 0
+        while True:
+            line = record.tip.line(
+                record.state,
+                who=worker,
+                worker=worker,
+                token=max(record.token, highest) + 1,
+                evidence={"event": "claimed", "lease": owner},
+            )
+            reply = self._move(record, record.tip, line, owner, "take", lease_ms, lease_ms)
+            if reply[0] == "ok":
+                return record.then(line, at=int(reply[1]), owner=owner, lease_ms=int(reply[2]))
+            if reply[1] == "stopped":
+                raise Stopped(id=record.id, scope=reply[2])
+            if reply[1] != "fence":
+                error = LeaseLost if reply[1] == "lease" else Conflict
+                raise error(id=record.id, what=reply[1], found=reply[2])
+            highest = int(reply[2])  # another action of a fenced type was claimed meanwhile
 
     def close_damage(
         self, stored: Stored, to: State, *, who: str, evidence: Mapping[str, Any]
@@ -213,6 +226,7 @@ class Store(Upkeep):
             "alert": follows.alert,
             "attention": follows.attention,
             "gate": _gate(record, line) if record else None,
+            "fence": _fence(record, line) if record else None,
         }
         bounds = counters.STAGE_BOUNDS_MS.get(tip.state)
         if bounds and line.to_state != tip.state:
@@ -243,7 +257,7 @@ class Store(Upkeep):
         if reply[0] == "missing":
             raise UnknownId(id=id)
         if reply[0] == "malformed":
-            raise Tampered(f"the key {reply[1]} is of a foreign type")
+            raise StoreRefused(url=self._url, problem=f"the key {reply[1]} is of a foreign type")
         return reply  # type: ignore[no-any-return]
 
     def quarantine(self, stored: Stored, problem: str, *, worker: str) -> None:
@@ -314,6 +328,12 @@ def _gate(record: Record, line: Line) -> list[str] | None:
     if record.content.compensates or not (first or line.event == "intent"):
         return None
     return [EVERYTHING, record.content.action]
+
+
+def _fence(record: Record, line: Line) -> str | None:
+    """The shared fence, if this step draws a token from it."""
+    fenced = record.content.protection == Protection.FENCED and line.event == "claimed"
+    return counters.FENCE if fenced else None
 
 
 def _mark(text: str) -> tuple[str, str]:

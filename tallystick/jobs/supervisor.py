@@ -34,6 +34,7 @@ _LONGEST_HOLD_LEASES = 8
 """A work-horse that holds one action for so many leases outside an effect hangs."""
 _QUICK_DEATH_SECONDS = 2.0
 _LONGEST_PAUSE_SECONDS = 5.0
+_SAY_AGAIN_SECONDS = 30.0
 
 
 @dataclass
@@ -67,6 +68,7 @@ class Supervisor:
     _sweep_at: float = 0.0
     _beat_at: float = 0.0
     _idle_since: float = 0.0
+    _silent_until: float = 0.0
 
     def run(self) -> int:
         """Work; the exit status: 0 after a clean stop."""
@@ -246,11 +248,15 @@ class Supervisor:
         return left == 0 or now - self._idle_since > _BURST_IDLE_SECONDS
 
     def _safely(self, call: Callable[[], object]) -> None:
-        """A store that does not answer now is asked again at the next turn."""
+        """A store that does not answer now is asked again at the next turn; said once a while."""
         try:
             call()
+            self._silent_until = 0.0
         except StoreError as error:
-            log.warning("%s", error)
+            now = time.monotonic()
+            if now >= self._silent_until:
+                self._silent_until = now + _SAY_AGAIN_SECONDS
+                log.warning("%s", error)
 
 
 def _become_work_horse(

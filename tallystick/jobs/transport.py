@@ -201,7 +201,7 @@ class Transport:
             disable_default_exception_handler=True,
         )
         worker.log_result_lifespan = False
-        worker.work(burst=burst, max_jobs=max_jobs, logging_level="WARNING")
+        worker.work(burst=burst, max_jobs=max_jobs, logging_level="CRITICAL")
 
     def close(self) -> None:
         """Give the connections back."""

@@ -10,12 +10,12 @@ from typing import Any
 from tallystick.core import canonical
 from tallystick.core.canonical import Json
 from tallystick.core.errors import StoreError, TallystickError, UnknownId
-from tallystick.jobs.action import Protection
+from tallystick.jobs.action import Action, Protection
 from tallystick.jobs.attempt import Attempt, Look, boottime
 from tallystick.jobs.decision import Reply, Seen, Situation, Stage, Step, decide
 from tallystick.jobs.proposal import compensation, rollback_key
 from tallystick.jobs.record import Record, Tampered
-from tallystick.jobs.registry import undo_method
+from tallystick.jobs.registry import undo_method, validate
 from tallystick.jobs.states import CLOSED, OPEN, State
 from tallystick.jobs.store import Store
 from tallystick.rollback import Compensate, InBand, Irreversible, OutOfBand
@@ -162,7 +162,7 @@ def _begin_compensation(
         params = declared.params(attempt.params, before, result)
         if not isinstance(params, Mapping):
             raise TypeError("the parameters of a compensation must be a mapping")
-        plan["params"] = canonical.normalise(params, field="rollback.params")
+        plan["params"] = validate(_compensating_type(attempt, declared), params)[1]
     except Exception as error:  # whatever a user's function raises
         problem = f"its parameters could not be computed: {canonical.told(error)}"
     attempt.move(State.ROLLING_BACK, "refuted", lease="hold", rollback=plan, **facts)
@@ -204,14 +204,10 @@ def _finish_compensation(attempt: Attempt, declared: Compensate) -> None:
 
 def _enqueue_compensation(attempt: Attempt, declared: Compensate) -> None:
     plan = attempt.record.fact("refuted", "rollback")
-    version = attempt.record.content.rollback["version"]
-    spec = attempt.registry.find(declared.action, int(str(version)))
-    if spec is None:
-        spec = attempt.registry.latest(declared.action)
     child = compensation(
         attempt.store,
         attempt.registry,
-        spec,
+        _compensating_type(attempt, declared),
         plan["params"],
         parent=attempt.record.id,
         by=attempt.worker,
@@ -225,6 +221,13 @@ def _enqueue_compensation(attempt: Attempt, declared: Compensate) -> None:
         compensation=child,
     )
     attempt.wake(child)
+
+
+def _compensating_type(attempt: Attempt, declared: Compensate) -> Action:
+    """The type and version that were approved as the rollback. Raises `UnknownAction`."""
+    version = int(str(attempt.record.content.rollback["version"]))
+    found = attempt.registry.find(declared.action, version)
+    return found or attempt.registry.latest(declared.action)
 
 
 def compensation_of(store: Store, record: Record) -> Record | None:
@@ -254,6 +257,7 @@ def parent_of(store: Store, record: Record) -> Record:
     asked = isinstance(plan, dict) and (
         plan.get("key") == record.content.key
         and plan.get("action") == record.content.action == parent.content.rollback.get("action")
+        and plan.get("params") == record.content.params
     )
     if not asked or parent.state not in {State.ROLLING_BACK, *CLOSED, State.ROLLBACK_FAILED}:
         raise Tampered(f"action {parent.id} did not ask for this compensation")

@@ -111,7 +111,7 @@ class Collector(CollectorProtocol):
 
     def _levels(self, snapshot: Snapshot) -> dict[Family, Series]:
         actions = dict.fromkeys(self._states, 0) | dict(snapshot.actions)
-        oldest = snapshot.oldest
+        oldest, stopped = snapshot.oldest, snapshot.stops
         return {
             catalog.ACTIONS: {(_text(state),): max(n, 0) for state, n in actions.items()},
             catalog.OLDEST: {(at,): oldest[at] for at in self._open_states if at in oldest},
@@ -119,7 +119,7 @@ class Collector(CollectorProtocol):
             catalog.OVERDUE: {(): max(snapshot.overdue, 0)},
             catalog.QUEUE_DEPTH: {(): max(snapshot.queue_depth, 0)},
             catalog.UNDELIVERED: {(): max(snapshot.undelivered_alerts, 0)},
-            catalog.STOPPED: {("*",): 0} | dict.fromkeys([(scope,) for scope in snapshot.stops], 1),
+            catalog.STOPPED: {(scope,): int(scope in stopped) for scope in {"*", *stopped}},
         }
 
 

@@ -71,6 +71,9 @@ MOVES = "moves"
 IDENTITY = "identity"
 """Not a counter: the random name of the store, which tells a restored store from another one."""
 
+FENCE = "fence"
+"""Not a counter: the highest fencing token that was given to an action of a fenced type."""
+
 FENCING_REJECTIONS = "fencing_rejections"
 """Moves refused because the lease had passed on to another worker."""
 

@@ -100,7 +100,7 @@ CHECKS = (
     ),
     Check(
         "snapshot-status",
-        "Snapshots fail for want of disk or memory, and the append-only file is next.",
+        "A snapshot fails for want of disk or memory, and the append-only file is next.",
         _snapshot_status,
     ),
     Check(
@@ -110,7 +110,8 @@ CHECKS = (
     ),
     Check(
         "torn-tail",
-        "After a power cut the server would load without its last writes and say nothing.",
+        "After a power cut the server starts without its last acknowledged writes and says"
+        " nothing.",
         _torn_tail,
     ),
 )

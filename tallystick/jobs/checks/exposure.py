@@ -70,7 +70,7 @@ def worker_rules(namespace: str) -> tuple[str, ...]:
     return (
         f"~{{{namespace}}}:*",
         "~rq:*",
-        "&*",
+        "&rq:*",
         "+@all",
         "-@dangerous",
         "-script|flush",

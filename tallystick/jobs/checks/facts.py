@@ -28,6 +28,9 @@ OPTIONS = (
 )
 """The options of the server that checks ask for."""
 
+WAITAOF_SINCE = (7, 2)
+"""The first version of Redis that can wait until a write is on disk."""
+
 
 @dataclass(frozen=True, slots=True)
 class Denied:

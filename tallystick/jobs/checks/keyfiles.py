@@ -35,7 +35,9 @@ def _trusted(facts: Facts) -> Answer:
     if keys.trusted_problem:
         return refuse(keys.trusted_problem, write)
     if keys.trusted is None:
-        return (refuse if keys.chosen else warn)(f"there is no {file}", write)
+        if keys.chosen:
+            return refuse(f"there is no {file}", write)
+        return ok("none yet: the first command that needs a key makes one")
     if not keys.trusted:
         return refuse(f"{file} trusts no key", write)
     if bad := [key_id for key_id, public in keys.trusted.items() if not _sound(public)]:

@@ -39,7 +39,7 @@ def _room(facts: Facts) -> Answer:
 CHECKS = (
     Check(
         "maxmemory-policy",
-        "Any other policy may evict an idempotency key, and the same action is then done twice.",
+        "Any other policy may evict an idempotency key, and the same action can be done twice.",
         _policy,
         essential=True,
     ),
@@ -51,7 +51,7 @@ CHECKS = (
     ),
     Check(
         "memory-room",
-        "A full server refuses writes, so actions under way end in `unknown` instead of done.",
+        "A full server refuses writes: nothing new begins, and what is under way cannot be stored.",
         _room,
     ),
 )

@@ -1,14 +1,12 @@
 """Would a failover keep what was acknowledged?"""
 
-from tallystick.jobs.checks.facts import Facts, Replication, known
-from tallystick.jobs.checks.finding import Answer, Check, ok, option_remedy, refuse
+from tallystick.jobs.checks.facts import WAITAOF_SINCE, Facts, Replication, known
+from tallystick.jobs.checks.finding import Answer, Check, ok, option_remedy, refuse, warn
 
 _FEWEST = 2
 _LONGEST_LAG = 5
 _AT_ONCE = 0.1
 _PROBES = 5
-
-_WAITAOF = (7, 2)
 
 _NONE = "no replicas"
 
@@ -49,9 +47,7 @@ def _fewest(facts: Facts) -> Answer:
         return ok(_NONE)
     found = facts.option("min-replicas-to-write")
     if int(found) < 1:
-        return refuse(
-            f"min-replicas-to-write {found}", option_remedy("min-replicas-to-write", "1")
-        )
+        return refuse(f"min-replicas-to-write {found}", option_remedy("min-replicas-to-write", "1"))
     return ok(f"min-replicas-to-write {found}")
 
 
@@ -69,7 +65,7 @@ def _barrier(facts: Facts) -> Answer:
     if barrier is None:
         return ok(_NONE)
     server = known(facts.server)
-    if server.compatible < _WAITAOF:
+    if server.compatible < WAITAOF_SINCE:
         return refuse(
             f"{server.name} {server.version} has no WAITAOF",
             "Upgrade the server to Redis 7.2 or newer, or to Valkey",
@@ -85,7 +81,11 @@ def _barrier(facts: Facts) -> Answer:
             "Give every electable replica `appendonly yes` and a link that keeps up, and the"
             " others `replica-priority 0`",
         )
-    return ok(found)
+    return warn(
+        f"{found}, but Tallystick does not wait for replicas: a failover may lose the last moments",
+        "Before a planned failover: tallystick stop, and wait until nothing is in flight; after"
+        " any: look at what the workers halted (tallystick list --attention)",
+    )
 
 
 def _premature(facts: Facts) -> Answer:

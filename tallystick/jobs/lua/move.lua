@@ -21,6 +21,7 @@
 --   due_ms     milliseconds from now until somebody must look; -1 never
 --   bump       counter fields to bump
 --   gate       scopes that must not be stopped for this step
+--   fence      counter field of the shared fence, which the token must exceed, and then is
 --   conflict   counter field to bump when refused
 --   stage, bounds   histogram prefix and bounds (ms) for the time spent in the state it leaves
 --   alert      text for the outbox
@@ -55,8 +56,13 @@ if change.lease == 'hold' and holder ~= guard.owner then return refuse('lease', 
 for _, scope in ipairs(change.gate or {}) do
   if redis.call('HEXISTS', KEYS[10], scope) == 1 then return {'refused', 'stopped', scope} end
 end
+if change.fence then
+  local highest = redis.call('HGET', KEYS[7], change.fence) or '0'
+  if tonumber(highest) >= tonumber(change.token) then return {'refused', 'fence', highest} end
+end
 
 local at = now_ms()
+if change.fence then redis.call('HSET', KEYS[7], change.fence, change.token) end
 if change.lease == 'take' then
   redis.call('SET', KEYS[3], change.owner, 'NX', 'PX', change.lease_ms)
 elseif change.lease == 'hold' or (change.lease == 'keep' and holder == guard.owner) then
