@@ -7,6 +7,7 @@ from tallystick.approvals.policy import (
     Objection,
     Outcome,
     Policy,
+    identity,
     objection,
     tally,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "Signer",
     "Vote",
     "create",
+    "identity",
     "load_keyring",
     "load_signer",
     "objection",

@@ -4,8 +4,10 @@ The private key belongs to the approver's side and never enters Redis; workers n
 keys. Verification is PyNaCl's, which refuses keys of small order (RFC 8032 leaves that open).
 """
 
+import contextlib
 import json
 import os
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,7 @@ from nacl.signing import SigningKey, VerifyKey
 
 from tallystick.core import canonical
 from tallystick.core.canonical import Json
+from tallystick.core.errors import SettingsError
 
 PRIVATE, TRUSTED = "approval.key", "trusted.json"
 
@@ -59,27 +62,52 @@ class Keyring:
             return f"signed by the unknown key {key_id!r}"
         try:
             key = VerifyKey(public.encode(), HexEncoder)
-            key.verify(canonical.dumps(payload), bytes.fromhex(signature))
+            key.verify(canonical.dumps(payload), _bytes(signature))
         except (CryptoError, ValueError, TypeError):
             return "the signature does not match"
         return ""
 
 
+def _bytes(signature: str) -> bytes:
+    """The signature's bytes; its one spelling is lower-case hex. Raises ValueError."""
+    data = bytes.fromhex(signature)
+    if data.hex() != signature:
+        raise ValueError("not in lower-case hex")
+    return data
+
+
 def load_signer(folder: Path) -> Signer | None:
-    """The private key kept in `folder`, or None if there is none."""
+    """The private key kept in `folder`, or None if there is none.
+
+    Raises `SettingsError` if the file holds something else.
+    """
+    path = folder / PRIVATE
     try:
-        return Signer(SigningKey((folder / PRIVATE).read_text().strip().encode(), HexEncoder))
+        return Signer(SigningKey(path.read_text().strip().encode(), HexEncoder))
     except FileNotFoundError:
         return None
+    except (ValueError, TypeError, CryptoError, OSError) as error:
+        raise _unusable(path, error) from None
 
 
 def load_keyring(folder: Path) -> Keyring:
-    """The public keys listed in `folder/trusted.json` (`{key_id: hex}`); empty if there is none."""
+    """The public keys listed in `folder/trusted.json` (`{key_id: hex}`); empty if there is none.
+
+    Raises `SettingsError` if the file holds something else.
+    """
+    path = folder / TRUSTED
     try:
-        listed = json.loads((folder / TRUSTED).read_text())
+        listed = json.loads(path.read_text())
+        return Keyring({str(key_id): str(public) for key_id, public in listed.items()})
     except FileNotFoundError:
         return Keyring({})
-    return Keyring({str(key_id): str(public) for key_id, public in listed.items()})
+    except (ValueError, AttributeError, OSError) as error:
+        raise _unusable(path, error) from None
+
+
+def _unusable(path: Path, error: Exception) -> SettingsError:
+    problem = f"{path} is not usable ({canonical.told(error)})"
+    return SettingsError(variable="TALLYSTICK_KEY_DIR", problem=problem)
 
 
 def create(folder: Path) -> Signer:
@@ -97,16 +125,14 @@ def create(folder: Path) -> Signer:
 
 
 def _place(path: Path, text: str) -> None:
-    """Write a whole file that did not exist, or leave the one that does."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+    """Write a whole file (mode 0600) that did not exist, or leave the one that does."""
+    descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        os.link(draft, path)
-    except FileExistsError:
-        pass
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, path)
     finally:
-        draft.unlink()
+        os.unlink(draft)

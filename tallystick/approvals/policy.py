@@ -1,5 +1,6 @@
 """Who must say yes: quorum, separation of duties, expiry and challenge."""
 
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -26,8 +27,8 @@ class Policy:
     expires_after: timedelta = timedelta(hours=24)
 
     def __post_init__(self) -> None:
-        if self.quorum < 1:
-            raise ValueError("quorum must be at least 1: nothing runs that nobody approved")
+        if isinstance(self.quorum, bool) or not isinstance(self.quorum, int) or self.quorum < 1:
+            raise ValueError("quorum must be a whole number from 1: nothing runs unapproved")
         if self.expires_after < _MILLISECOND:
             raise ValueError("expires_after must be at least a millisecond")
 
@@ -42,15 +43,14 @@ class Policy:
     @classmethod
     def from_json(cls, stored: Mapping[str, Json]) -> "Policy":
         """The policy that was stored with an action. Raises ValueError if it is not one."""
-        quorum, alone = stored["quorum"], stored["proposer_may_approve"]
-        window = stored["expires_after_ms"]
-        if (
-            not isinstance(quorum, int)
-            or not isinstance(window, int)
-            or not isinstance(alone, bool)
-        ):
+        quorum, alone = stored.get("quorum"), stored.get("proposer_may_approve")
+        window = stored.get("expires_after_ms")
+        if not isinstance(alone, bool) or not _whole(quorum) or not _whole(window):
             raise ValueError("the stored policy is malformed")
-        return cls(int(str(quorum)), alone, timedelta(milliseconds=int(str(window))))
+        try:
+            return cls(int(str(quorum)), alone, timedelta(milliseconds=int(str(window))))
+        except OverflowError:
+            raise ValueError("the stored policy is malformed") from None
 
     def strictest(self, other: "Policy") -> "Policy":
         """The policy that satisfies both: what was approved, and what the code asks today."""
@@ -71,6 +71,8 @@ class Ballot:
     policy: Policy
     challenge: str | None
     """The text that an approver must type back, for what cannot be undone."""
+    namespace: str
+    """The product stage in which the votes count."""
 
 
 class Objection(StrEnum):
@@ -133,7 +135,7 @@ def tally(ballot: Ballot, cast: Sequence[Vote], keys: Keyring) -> Decision:
             return Decision(Outcome.INVALID, problem=f"vote of {vote.who!r}: {problem}")
         if vote.decision == REJECT:
             return Decision(Outcome.REJECTED, tuple(yes.values()), rejected_by=vote.who)
-        yes.setdefault(_identity(vote.who), vote.who)
+        yes.setdefault(identity(vote.who), vote.who)
     missing = max(0, ballot.policy.quorum - len(yes))
     outcome = Outcome.PENDING if missing else Outcome.APPROVED
     return Decision(outcome, tuple(yes.values()), missing=missing)
@@ -142,6 +144,8 @@ def tally(ballot: Ballot, cast: Sequence[Vote], keys: Keyring) -> Decision:
 def _defect(ballot: Ballot, vote: Vote, keys: Keyring) -> str:
     if vote.action_id != ballot.action_id or vote.digest != ballot.digest:
         return "it was cast on other content"
+    if vote.namespace != ballot.namespace:
+        return f"it was cast in the namespace {vote.namespace!r}"
     if problem := keys.defect(vote.payload(), vote.key_id, vote.signature):
         return problem
     if vote.decision == REJECT:
@@ -155,9 +159,15 @@ def _defect(ballot: Ballot, vote: Vote, keys: Keyring) -> str:
     return ""
 
 
-def _identity(who: str) -> str:
-    return who.strip().casefold()
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def identity(who: str) -> str:
+    """One person, however they are written: case, blanks and invisible characters do not count."""
+    folded = unicodedata.normalize("NFKC", who).casefold()
+    return "".join(char for char in folded if unicodedata.category(char) != "Cf").strip()
 
 
 def _same(one: str, other: str) -> bool:
-    return _identity(one) == _identity(other)
+    return identity(one) == identity(other)

@@ -56,7 +56,7 @@ class Vote:
         if fields.pop("purpose", None) != _PURPOSE:
             raise ValueError("not a vote")
         answer, at = fields.pop("answer", None), fields.pop("at", None)
-        if not isinstance(at, int) or not (answer is None or isinstance(answer, str)):
+        if type(at) is not int or not (answer is None or isinstance(answer, str)):
             raise ValueError("a stored vote is malformed")
         words = {name: value for name, value in fields.items() if isinstance(value, str)}
         if words.keys() != fields.keys():

@@ -9,10 +9,12 @@ import json
 import math
 import unicodedata
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from typing import Any, Never, TypeAlias
 
 import rfc8785
+from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from tallystick.core.errors import InvalidInput
@@ -44,7 +46,7 @@ def loads(text: str | bytes, *, field: str) -> Any:
         for name, value in pairs:
             if name in seen:
                 raise InvalidInput(
-                    field=f"{field}.{name}",
+                    field=f"{field}.{told(name)}",
                     problem="the key stands twice in one JSON object",
                     remedy="Keep one of them.",
                 )
@@ -61,9 +63,9 @@ def loads(text: str | bytes, *, field: str) -> Any:
         ) from None
     except RecursionError:
         raise _too_deep(field) from None
-    except ValueError as error:  # an integer of thousands of digits
+    except (ValueError, ArithmeticError):  # an integer or exponent of thousands of digits
         raise InvalidInput(
-            field=field, problem=str(error), remedy="Pass large numbers as strings."
+            field=field, problem="a number is too large", remedy="Pass large numbers as strings."
         ) from None
 
 
@@ -85,7 +87,7 @@ def _form(value: Any, path: str, depth: int) -> Json:
         case None | bool():
             return value
         case str():
-            return text(str(value), field=path, line_breaks=True)
+            return text(str.__str__(value), field=path, line_breaks=True)
         case int() | float():
             return _number(value, path)
         case Decimal():
@@ -96,18 +98,24 @@ def _form(value: Any, path: str, depth: int) -> Json:
             return [_form(item, f"{path}[{at}]", depth + 1) for at, item in enumerate(value)]
         case set() | frozenset():
             raise InvalidInput(
-                field=path, problem="a set has no order", remedy="Return a sorted list."
+                field=path, problem="a set has no order", remedy="Use a sorted list instead."
             )
     return _form(_plain(value, path), path, depth)
 
 
 def _plain(value: Any, path: str) -> Any:
-    """Models, dates, enums, UUIDs, paths as the JSON-able values that pydantic makes of them."""
+    """Models and dataclasses as their fields; dates, UUIDs and paths as pydantic writes them."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(by_alias=True)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
     try:
         return to_jsonable_python(value, inf_nan_mode="constants")
     except (PydanticSerializationError, ValueError) as error:
         raise InvalidInput(
-            field=path, problem=f"not JSON-able ({error})", remedy="Return plain JSON values."
+            field=path,
+            problem=f"not JSON-able ({told(str(error))})",
+            remedy="Return plain JSON values.",
         ) from None
 
 
@@ -118,7 +126,7 @@ def _object(value: Mapping[Any, Any], path: str, depth: int) -> dict[str, Json]:
             raise InvalidInput(
                 field=path, problem=f"the key {given!r} is no text", remedy="Use text keys."
             )
-        name = text(str(given), field=path)
+        name = text(str.__str__(given), field=path)
         if name in form:
             raise InvalidInput(
                 field=f"{path}.{name}",
@@ -144,13 +152,14 @@ def _number(value: float, path: str) -> int | float:
 
 
 def _decimal(value: Decimal, path: str) -> str:
-    if not value.is_finite() or abs(value.adjusted()) > MAX_EXPONENT:
+    if not value.is_finite() or (value and abs(value.adjusted()) > MAX_EXPONENT):
         raise InvalidInput(
             field=path,
             problem=f"the decimal {value} is not a number of reasonable size",
             remedy="Use a finite decimal.",
         )
-    return format(value.normalize() + 0, "f") if value else "0"
+    digits = format(value, "f")  # exact, whatever the precision of the caller's context
+    return (digits.rstrip("0").rstrip(".") if "." in digits else digits) if value else "0"
 
 
 def _too_deep(path: str) -> InvalidInput:
@@ -181,12 +190,16 @@ def told(error: object, *, limit: int = 500) -> str:
 
     Characters that may not be stored are replaced, and it is cut at `limit` characters.
     """
-    words = f"{type(error).__name__}: {error}" if isinstance(error, Exception) else str(error)
+    kind = type(error).__name__
+    try:
+        words = f"{kind}: {error}" if isinstance(error, Exception) else str(error)
+    except Exception:  # an exception that cannot even be printed
+        words = kind
     kept = (
         char if char in _LINE_BREAKS or unicodedata.category(char) not in {"Cc", "Cs"} else "\ufffd"
         for char in words[:limit]
     )
-    return unicodedata.normalize("NFC", "".join(kept))
+    return unicodedata.normalize("NFC", "".join(kept))[:limit]
 
 
 def exact(number: float) -> Decimal:
@@ -194,11 +207,21 @@ def exact(number: float) -> Decimal:
     return Decimal(repr(number))
 
 
-def label(value: str, *, field: str, limit: int = 256) -> str:
-    """A name, key or reason from outside: NFC, not blank, at most `limit` UTF-8 bytes."""
+def label(value: object, *, field: str, limit: int = 256) -> str:
+    """A name, key or id from outside: NFC, not blank, nothing invisible, at most `limit` bytes of
+    UTF-8. Raises `InvalidInput`."""
+    if not isinstance(value, str):
+        raise InvalidInput(field=field, problem="it is no text", remedy="Pass a string.")
     clean = text(value, field=field)
     if not clean.strip():
         raise InvalidInput(field=field, problem="it is empty", remedy="Give it a value.")
+    for char in clean:
+        if unicodedata.category(char) == "Cf":
+            raise InvalidInput(
+                field=field,
+                problem=f"it holds the invisible character U+{ord(char):04X}",
+                remedy="Remove it.",
+            )
     if (size := len(clean.encode())) > limit:
         raise InvalidInput(
             field=field, problem=f"{size} bytes, the limit is {limit}", remedy="Shorten it."
@@ -217,8 +240,12 @@ def parse(data: bytes | str) -> Any:
     Stored bytes are never repaired: any difference from the one canonical form is tampering.
     """
     raw = data.encode() if isinstance(data, str) else data
-    value = json.loads(raw)
-    if rfc8785.dumps(value) != raw:
+    try:
+        value = json.loads(raw)
+        form = rfc8785.dumps(value)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    if form != raw:
         raise ValueError("the stored bytes are not in canonical form")
     return value
 

@@ -7,11 +7,12 @@ from typing import Any, ClassVar
 class TallystickError(Exception):
     """Tallystick could not do this."""
 
-    _template: ClassVar[str] = ""
+    _template: ClassVar[str] = "Tallystick could not do this."
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        cls._template = " ".join(inspect.cleandoc(cls.__doc__ or "").split())
+        if cls.__module__.startswith("tallystick."):  # a user's subclass keeps its parent's words
+            cls._template = " ".join(inspect.cleandoc(cls.__doc__ or "").split())
 
     def __init__(self, **facts: Any) -> None:
         self.facts = facts
@@ -131,7 +132,8 @@ class StoreFull(StoreError):
 
 
 class StoreRefused(StoreError):
-    """Redis at {url} refused the command: {problem}."""
+    """Redis at {url} refused the command: {problem}. Check the rights of this user and the health
+    of the server."""
 
 
 class EmbeddedServerError(StoreError):

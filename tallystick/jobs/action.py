@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, create_model
 
 from tallystick.approvals import Policy
 from tallystick.core.canonical import Json
+from tallystick.core.errors import InvalidActionType
 from tallystick.rollback import Rollback
 from tallystick.verifiers import Verdict
 
@@ -150,6 +151,13 @@ def action(
 
     def make(function: Callable[..., Any]) -> type[Action]:
         takes = inspect.signature(function, eval_str=True).parameters
+        for field, given in takes.items():
+            if given.kind not in {given.POSITIONAL_OR_KEYWORD, given.KEYWORD_ONLY}:
+                raise InvalidActionType(
+                    name=name,
+                    problem=f"its parameter {field!r} has no name to be given by",
+                    remedy="Use named parameters only: no *args, **kwargs or positional-only ones.",
+                )
         fields: dict[str, Any] = {
             field: (
                 Any if given.annotation is given.empty else given.annotation,

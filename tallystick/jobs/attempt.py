@@ -147,10 +147,12 @@ class Attempt:
             raise LeaseLost(id=self.record.id, what="lease", found="another owner")
 
     def context(self, deadline: float, *, key: str | None = None) -> Context:
-        """What the target is to be told."""
+        """What the target is to be told. A rollback (which has its own key) is conditional on the
+        version that our effect left, an effect on the version that was approved."""
         version = None
         if self.protection is Protection.VERSIONED:
-            version = self.spec.version_of(self.record.content.observed)
+            wrong = self.record.fact("refuted", "wrong")
+            version = self.spec.version_of(wrong if key else self.record.content.observed)
         return Context(
             action_id=self.record.id,
             idempotency_key=key or self.record.content.key,
@@ -186,15 +188,22 @@ class Attempt:
         self.learned = {"reply": reply.value, "result": result, "why": why}
         return reply
 
-    def raise_fence(self) -> None:
-        """Make a fenced target refuse older tokens; for other targets nothing. Raises `LeaseLost`
-        if the target has seen a higher one: then we are the zombie."""
+    def raise_fence(self) -> str:
+        """Make a fenced target refuse older tokens; for other targets nothing.
+
+        Returns why it could not be done, empty if it is. Raises `LeaseLost` if the target has seen
+        a higher token: then we are the zombie.
+        """
         if self.protection is not Protection.FENCED:
-            return
+            return ""
         try:
             self.spec.raise_fence(self.params, self.record.token)
         except StaleFence as stale:
             raise LeaseLost(id=self.record.id, what="fence", found=str(stale)) from stale
+        except Exception as error:  # the target does not answer: nothing may be sent
+            log.warning("action %s: the fence cannot be raised", self.record.id, exc_info=True)
+            return canonical.told(error)
+        return ""
 
     def observe(self) -> Json:
         """Read the target. Raises whatever the type's `observe` raises, or `InvalidInput`."""

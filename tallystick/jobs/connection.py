@@ -37,26 +37,40 @@ def connect(url: str, *, timeout: float, retries: bool, decode: bool) -> Client:
     try:
         if url.startswith("redis+sentinel://"):
             return _sentinel(url, options)
-        return redis.Redis.from_url(url, **options)
-    except ValueError as error:
-        raise StoreUnavailable(url=safe_url(url), problem=str(error)) from None
+        client = redis.Redis.from_url(url, **options)
+        client.connection_pool.connection_class(**client.connection_pool.connection_kwargs)
+        return client
+    except (ValueError, TypeError):  # whose texts would repeat the URL
+        problem = "it is no URL that redis-py understands"
+        raise StoreUnavailable(url=safe_url(url), problem=problem) from None
 
 
 def _sentinel(url: str, options: dict[str, Any]) -> Client:
     parts = urlsplit(url)
-    hosts = parts.netloc.rpartition("@")[2].split(",")
+    login, _, hosts = parts.netloc.rpartition("@")
     service, _, db = parts.path.strip("/").partition("/")
-    nodes = [(host, int(port or 26379)) for host, _, port in (h.partition(":") for h in hosts)]
-    secret = {"password": unquote(parts.password)} if parts.password else {}
+    nodes = [_node(host) for host in hosts.split(",")]
+    user, _, password = login.partition(":")
+    secret: dict[str, Any] = {"password": unquote(password)} if password else {}
+    secret |= {"username": unquote(user)} if user else {}
     sentinel = Sentinel(  # type: ignore[no-untyped-call]
         nodes, sentinel_kwargs=options | secret, **options, **secret
     )
     return sentinel.master_for(service or "mymaster", db=int(db or 0))  # type: ignore[no-untyped-call,no-any-return]
 
 
+def _node(text: str) -> tuple[str, int]:
+    """`host`, `host:port` or `[IPv6]:port`."""
+    host, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        host, port = text, "26379"
+    return host.strip("[]"), int(port)
+
+
 def safe_url(url: str) -> str:
-    """The URL without its credentials, for errors and logs."""
-    scheme, mark, rest = url.partition("://")
+    """The URL without its credentials and options, for errors and logs."""
+    plain = url.partition("?")[0]
+    scheme, mark, rest = plain.partition("://") if "://" in plain else ("", "", plain)
     return scheme + mark + rest.rpartition("@")[2]
 
 

@@ -51,7 +51,7 @@ def _counted(line: Line, action: str) -> list[str]:
     to = line.to_state
     if line.from_state != to:
         fields.append(counters.transition(action, to))
-        if to in _DECISIONS:
+        if to in _DECISIONS and line.from_state:
             fields.append(counters.decision(to))
         if to in {State.ROLLED_BACK, State.ROLLBACK_FAILED} and line.event != "resolved":
             fields.append(counters.rollback(action, to))

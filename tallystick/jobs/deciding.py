@@ -27,7 +27,8 @@ class Deciding(Desk):
             answer = canonical.text(answer, field="answer")
 
         def step(record: Record) -> ActionRecord:
-            if any(vote.who == by and vote.decision == APPROVE for vote in record.votes):
+            said = any(vote.who == by and vote.decision == APPROVE for vote in record.votes)
+            if said and record.state is not State.REJECTED:
                 return view.view(record)  # said before; the reply may have been lost
             self._still_waiting(record, State.APPROVED)
             ballot = record.content.ballot

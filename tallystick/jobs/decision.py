@@ -150,12 +150,12 @@ def _after_the_intent(at: Situation) -> Decided:
     again = at.attempts_left and at.go
     if at.seen is Seen.OURS:
         return Decided(Step.SETTLE, 13)
-    if at.reply is Reply.REFUSED and at.only_sender and at.seen in {Seen.ABSENT, Seen.UNKNOWN}:
-        return Decided(Step.NOT_APPLIED, 14)
+    if at.reply is Reply.REFUSED and at.only_sender and at.seen is not Seen.PARTIAL:
+        return Decided(Step.NOT_APPLIED, 14)  # whatever else is there now is not ours
     if at.seen in {Seen.PARTIAL, Seen.FOREIGN}:
-        attributable = at.protection in {Protection.FENCED, Protection.VERSIONED}
-        # Our own call returned and the reading contradicts the approval: undo, for every target.
-        if at.stage is Stage.ACTING and (attributable or at.reply is Reply.OK):
+        # Undo only where our own call returned and the reading contradicts the approval. Without
+        # that reply, a foreign state may be somebody else's work: nothing shows that it is ours.
+        if at.stage is Stage.ACTING and at.reply is Reply.OK:
             return Decided(Step.UNDO, 15)
         return Decided(Step.HALT, 15)
     if at.protection is Protection.FENCED and at.seen is Seen.ABSENT:

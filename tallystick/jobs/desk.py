@@ -15,8 +15,10 @@ from tallystick.core.errors import (
 )
 from tallystick.jobs import view
 from tallystick.jobs.embedded import EmbeddedServer
-from tallystick.jobs.record import NewerSchema, Record, Tampered, unseal
+from tallystick.jobs.record import NewerSchema, Record, Stored, Tampered
 from tallystick.jobs.registry import Registry
+from tallystick.jobs.resolution import closed_by_hand, defect
+from tallystick.jobs.seals import unseal
 from tallystick.jobs.settings import Settings
 from tallystick.jobs.states import NEXT, State
 from tallystick.jobs.store import Store
@@ -52,12 +54,20 @@ class Desk:
 
     def get(self, id: str) -> ActionRecord:
         """One action, its seals checked; `corrupt` if they do not match. Raises `UnknownId`."""
-        stored = self.store.read(canonical.label(id, field="id"))
+        return self._shown(self.store.read(canonical.label(id, field="id")))
+
+    def _shown(self, stored: Stored) -> ActionRecord:
         try:
-            return view.view(unseal(stored))
+            record = unseal(stored)
+            line = record.lines[-1]
+            if line.event == "resolved" and (problem := defect(line, stored.id, self.keyring)):
+                raise Tampered(problem)
+        except NewerSchema as newer:
+            return view.damaged(stored, str(newer), state=stored.fields.get("state", ""))
         except Tampered as problem:
-            newer = isinstance(problem, NewerSchema)
-            return view.damaged(stored, str(problem), newer=newer)
+            closed = closed_by_hand(stored, self.keyring) or State.CORRUPT
+            return view.damaged(stored, str(problem), state=closed)
+        return view.view(record)
 
     def _decided(self, id: str, step: Callable[[Record], Answer]) -> Answer:
         """Read, decide, move; and again if someone else moved in between."""
@@ -70,7 +80,8 @@ class Desk:
             except NewerSchema as newer:
                 raise NewerRecord(id=id, problem=str(newer)) from None
             except Tampered as problem:
-                self.store.quarantine(stored, str(problem), worker="")
+                if closed_by_hand(stored, self.keyring) is None:
+                    self.store.quarantine(stored, str(problem), worker="")
                 raise ActionCorrupt(id=id, problem=str(problem)) from None
             try:
                 return step(record)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tallystick.approvals import Signer, load_keyring, load_signer
 from tallystick.approvals.keys import PRIVATE, TRUSTED
+from tallystick.core.errors import SettingsError
 from tallystick.jobs.checks.facts import Denied, KeyFolder
 
 _MOUNTS = Path("/proc/self/mountinfo")
@@ -42,24 +43,21 @@ def _mode(path: Path) -> int | None:
 def _signer(path: Path) -> tuple[Signer | None, str]:
     try:
         return load_signer(path), ""
-    except (ValueError, TypeError):
-        return None, f"{path / PRIVATE} is not an Ed25519 private key in hex"
+    except SettingsError as error:
+        return None, str(error.facts["problem"])
 
 
 def _trusted(path: Path) -> tuple[dict[str, str] | None, str]:
     try:
         found = dict(load_keyring(path).trusted)
-    except (ValueError, TypeError, AttributeError):
-        return None, f"{path / TRUSTED} is not a JSON object of public keys"
+    except SettingsError as error:
+        return None, str(error.facts["problem"])
     return (found if (path / TRUSTED).exists() else None), ""
 
 
 def private_spellings(path: Path) -> tuple[bytes, ...]:
     """How the private key of this folder would look if somebody had stored it; none without one."""
-    try:
-        signer = load_signer(path)
-    except (OSError, ValueError, TypeError):
-        return ()
+    signer, _ = _signer(path)
     if signer is None:
         return ()
     raw = bytes(signer.key)

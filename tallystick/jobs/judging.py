@@ -1,6 +1,6 @@
 """What stored facts, and a look at the target, mean to the decision table."""
 
-from tallystick.approvals import Policy
+from tallystick.approvals import Policy, identity
 from tallystick.core import canonical
 from tallystick.core.canonical import Json
 from tallystick.core.errors import InvalidInput
@@ -88,9 +88,9 @@ def stricter_policy(attempt: Attempt) -> str:
     if content.compensates is not None:
         return ""
     policy = Policy.from_json(content.policy).strictest(attempt.spec.policy)
-    yes = {vote.who.strip().casefold() for vote in attempt.record.votes}
+    yes = {identity(vote.who) for vote in attempt.record.votes}
     if len(yes) < policy.quorum:
         return f"the policy asks for {policy.quorum} approvals by now; propose it again"
-    if not policy.proposer_may_approve and content.proposed_by.strip().casefold() in yes:
+    if not policy.proposer_may_approve and identity(content.proposed_by) in yes:
         return "the proposer may not approve any more; propose it again"
     return ""

@@ -1,19 +1,17 @@
 """What on-call engineers do: settle by hand, take note, stop and start."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from tallystick.core import canonical
-from tallystick.core.errors import ActionCorrupt, IllegalMove, InvalidInput
-from tallystick.jobs import view
+from tallystick.core.errors import IllegalMove, InvalidInput, NewerRecord
+from tallystick.jobs import resolution, view
 from tallystick.jobs.desk import Desk
-from tallystick.jobs.record import Record, Tampered, unseal
+from tallystick.jobs.record import Line, NewerSchema, Record, Tampered
+from tallystick.jobs.resolution import RESOLUTIONS
+from tallystick.jobs.seals import unseal
 from tallystick.jobs.states import HALTED, State
 from tallystick.jobs.upkeep import EVERYTHING
 from tallystick.jobs.view import ActionRecord, JournalEntry
-
-RESOLUTIONS = (State.COMMITTED, State.ROLLED_BACK, State.ABANDONED)
-"""Where a person may take an action that is unknown, corrupt or not rolled back."""
 
 
 class OnCall(Desk):
@@ -25,7 +23,7 @@ class OnCall(Desk):
 
         The decision is signed and journaled. Raises `IllegalMove`, `InvalidInput`, `NoSigningKey`.
         """
-        by = canonical.label(by, field="by")
+        id, by = canonical.label(id, field="id"), canonical.label(by, field="by")
         proof = self._words(evidence, "evidence", needed=True)
         if to not in RESOLUTIONS:
             raise InvalidInput(
@@ -33,15 +31,27 @@ class OnCall(Desk):
                 problem=f"{to!r} is no resolution",
                 remedy=f"Use one of {', '.join(RESOLUTIONS)}.",
             )
-        facts = self._signed_resolution(id, to, by, proof)
+        facts = resolution.sign(
+            self._signer(),
+            id=id,
+            to=to,
+            by=by,
+            proof=proof,
+            namespace=self.settings.namespace,
+        )
         stored = self.store.read(id)
         try:
             record = unseal(stored)
+        except NewerSchema as newer:
+            raise NewerRecord(id=id, problem=str(newer)) from None
         except Tampered as problem:
-            if stored.fields.get("state") != State.CORRUPT:
-                raise ActionCorrupt(id=id, problem=str(problem)) from None
-            self.store.close_damage(stored, State(to), who=by, evidence=facts)
+            if resolution.closed_by_hand(stored, self.keyring) is None:
+                self.store.quarantine(stored, str(problem), worker="")
+                stored = self.store.read(id)
+                self.store.close_damage(stored, State(to), who=by, evidence=facts)
             return self.get(id)
+        if record.lines[-1].evidence == facts:
+            return view.view(record)  # said before; the reply may have been lost
         if record.state not in HALTED:
             raise IllegalMove(
                 id=id,
@@ -81,17 +91,8 @@ class OnCall(Desk):
 
     def stops(self) -> Sequence[JournalEntry]:
         """The stops that hold now, each as the journal line that began it (`evidence.scope`)."""
-        return [view.entry(line) for line in self.store.stops().values()]
-
-    def _signed_resolution(self, id: str, to: str, by: str, proof: str) -> dict[str, Any]:
-        signer = self._signer()
-        claim = {
-            "purpose": "tallystick.resolution.v1",
-            "action_id": id,
-            "to": to,
-            "who": by,
-            "evidence": proof,
-            "namespace": self.settings.namespace,
-        }
-        signed = {"key_id": signer.key_id, "signature": signer.sign(claim)}
-        return {"event": "resolved", "evidence": proof, "resolution": {**claim, **signed}}
+        unread = {"event": "stopped", "why": "its journal line cannot be read"}
+        return [
+            view.entry(line or Line(0, 0, "", "", "?", "", 0, {**unread, "scope": scope}, "", 0))
+            for scope, line in self.store.stops().items()
+        ]

@@ -122,7 +122,9 @@ def _content(
     compensates: str | None = None,
 ) -> Content:
     try:
-        observed = canonical.normalise(spec.observe(params), field="observed")
+        blind = protection_of(spec) is Protection.BLIND
+        state = None if blind else spec.observe(params)
+        observed = canonical.normalise(state, field="observed")
         challenge = None
         if isinstance(spec.rollback, Irreversible):
             challenge = canonical.text(str(spec.rollback.challenge(params)), field="challenge")

@@ -1,8 +1,6 @@
 """What is stored of an action: its sealed content, its journal, and the record folded from both.
 
-The journal is the truth. The fields of the stored hash are its index, kept so that a script can
-guard a move; on every read they are compared with the journal, the journal's lines with their
-hashes, and the content with its digest. What does not match is `Tampered`.
+The journal is the truth; `seals.py` checks that it is whole before anything here is believed.
 """
 
 import hashlib
@@ -13,7 +11,7 @@ from typing import Any
 from tallystick.approvals import Ballot, Policy, Vote
 from tallystick.core import canonical
 from tallystick.core.canonical import Json
-from tallystick.jobs.states import BIRTH, NEXT, State
+from tallystick.jobs.states import State
 
 SCHEMA = 1
 
@@ -22,17 +20,29 @@ class Tampered(Exception):
     """What is stored does not match its seals; the message says what."""
 
 
-class NewerSchema(Tampered):
-    """It was written by a newer version; it is left alone until that version runs it."""
+class LeftAlone(Tampered):
+    """It cannot be judged here, which may be this process's fault: it waits for one that can."""
+
+    kind = ""
+    """How it is counted."""
+
+
+class NewerSchema(LeftAlone):
+    """It was written by a newer version."""
 
     kind = "newer-schema"
 
 
-class UnknownKey(Tampered):
-    """It is signed with a key that is not trusted here; it is left alone until it is, since the
-    fault may be this process's."""
+class UnknownKey(LeftAlone):
+    """It is signed with a key that is not trusted here."""
 
     kind = "unknown-key"
+
+
+class UnknownParent(LeftAlone):
+    """It undoes an action of a type that is not known here."""
+
+    kind = "unknown-parent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +79,9 @@ class Content:
     @property
     def ballot(self) -> Ballot:
         """What is voted on."""
-        return Ballot(
-            self.id,
-            self.sealed()[1],
-            self.proposed_by,
-            Policy.from_json(self.policy),
-            self.challenge,
-        )
+        digest, policy = self.sealed()[1], Policy.from_json(self.policy)
+        by, challenge = self.proposed_by, self.challenge
+        return Ballot(self.id, digest, by, policy, challenge, self.namespace)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,23 +132,33 @@ class Line:
         """Read a stored line. Raises `Tampered` if it is not one, or its hash does not match."""
         try:
             stored = canonical.parse(text)
-            line = cls(
-                stored["seq"],
-                stored["at"],
-                stored["from"],
-                stored["to"],
-                stored["who"],
-                stored["worker"],
-                stored["token"],
-                stored["evidence"],
-                stored["prev"],
-                stored["prev_at"],
-            )
-            if canonical.dumps(line.as_json()) != text.encode():
-                raise Tampered(f"journal line {line.seq} does not match its hash")
+            given: list[Any] = [stored[name] for name in _LINE_TYPES]
         except (ValueError, KeyError, TypeError) as error:
-            raise Tampered(f"a journal line is not readable ({error})") from None
+            raise Tampered(f"a journal line is not readable ({canonical.told(error)})") from None
+        for value, (name, kind) in zip(given, _LINE_TYPES.items(), strict=True):
+            if type(value) is not kind or (type(value) is int and not 0 <= value <= LATEST):
+                raise Tampered(f"{name!r} of a journal line is malformed")
+        line = cls(*given)
+        if canonical.dumps(line.as_json()) != text.encode():
+            raise Tampered(f"journal line {line.seq} does not match its hash")
         return line
+
+
+LATEST = 253_402_300_799_000
+"""The last millisecond that has a date (and the largest number in a line)."""
+
+_LINE_TYPES = {
+    "seq": int,
+    "at": int,
+    "from": str,
+    "to": str,
+    "who": str,
+    "worker": str,
+    "token": int,
+    "evidence": dict,
+    "prev": str,
+    "prev_at": int,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,9 +271,9 @@ class Record:
         """The votes cast, oldest first. Raises `Tampered` if one cannot be read."""
         try:
             return [
-                Vote.from_json(vote)
+                Vote.from_json(vote if isinstance(vote, dict) else {})
                 for line in self.lines
-                if isinstance(vote := line.evidence.get("vote"), dict)
+                if (vote := line.evidence.get("vote")) is not None
             ]
         except ValueError as error:
             raise Tampered(str(error)) from None
@@ -298,92 +314,3 @@ class Record:
 def first_line(digest: str, state: State, *, who: str, event: str) -> Line:
     """The line of birth."""
     return Line(1, 0, "", state, who, "", 0, {"event": event, "digest": digest}, "", 0)
-
-
-def unseal(stored: Stored) -> Record:
-    """Check everything that was read against everything else. Raises `Tampered`."""
-    if stored.malformed:
-        raise Tampered(f"the key {stored.malformed} is of a foreign type")
-    fields = stored.fields
-    content, digest = _content(stored)
-    lines = tuple(Line.parse(text) for text in stored.journal)
-    if not lines:
-        raise Tampered("the journal is gone")
-    _check_chain(lines, digest)
-    last = lines[-1]
-    claims = [line for line in lines if line.event == "claimed"]
-    owner = str(claims[-1].evidence.get("lease", "")) if claims else ""
-    expected = {
-        "digest": digest,
-        "state": last.to_state,
-        "seq": str(last.seq),
-        "head": last.hash,
-        "at": str(last.at),
-        "token": str(last.token),
-    }
-    for name, value in expected.items():
-        if fields.get(name) != value:
-            raise Tampered(f"the stored {name} does not match the journal")
-    if fields.get("owner") not in {owner, ""} or fields.keys() - expected.keys() != _UNINDEXED:
-        raise Tampered("the stored owner or field list does not match the journal")
-    return Record(
-        content, digest, lines, fields["owner"], stored.now, stored.lease_ms, stored.fence
-    )
-
-
-def tip_of_damage(stored: Stored) -> Tip:
-    """The end of an action that does not unseal, read for what it is worth: enough to close it."""
-    number = {name: text for name, text in stored.fields.items() if text.isdecimal()}
-    return Tip(
-        stored.fields.get("state", ""),
-        int(number.get("seq", len(stored.journal))),
-        stored.fields.get("head", ""),
-        int(number.get("at", 0)),
-        int(number.get("token", 0)),
-        stored.fields.get("owner", ""),
-    )
-
-
-_UNINDEXED = {"content", "owner"}
-
-
-def _content(stored: Stored) -> tuple[Content, str]:
-    text = stored.fields.get("content", "")
-    digest = canonical.digest(text.encode())
-    if stored.fields.get("digest") != digest:
-        raise Tampered("the content does not match its digest")
-    try:
-        parsed = canonical.parse(text)
-        schema = parsed["schema"]
-        if isinstance(schema, int) and schema > SCHEMA:
-            raise NewerSchema(f"it has schema {schema}, and this version knows {SCHEMA}")
-        content = Content(**parsed)
-        content.ballot  # noqa: B018 - a policy that cannot be read is tampering too
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise Tampered(f"the content is not readable ({canonical.told(error)})") from None
-    if content.id != stored.id:
-        raise Tampered(f"the content belongs to action {content.id!r}")
-    return content, digest
-
-
-def _reachable(state: str) -> set[str]:
-    """The state itself (a note) and those one arrow away; empty for what is no state."""
-    return {state, *NEXT[State(state)]} if state in set(State) else set()
-
-
-def _check_chain(lines: Sequence[Line], digest: str) -> None:
-    before: Line | None = None
-    for line in lines:
-        if before is None:
-            if line.seq != 1 or line.prev or line.prev_at or line.to_state not in BIRTH:
-                raise Tampered("the journal does not begin at its beginning")
-            if line.evidence.get("digest") != digest:
-                raise Tampered("the journal was begun for other content")
-        else:
-            if (line.seq, line.prev, line.prev_at) != (before.seq + 1, before.hash, before.at):
-                raise Tampered(f"journal line {line.seq} does not follow line {before.seq}")
-            if line.from_state != before.to_state or line.token < before.token:
-                raise Tampered(f"journal line {line.seq} does not continue line {before.seq}")
-            if line.to_state not in _reachable(line.from_state):
-                raise Tampered(f"journal line {line.seq} is not a legal move")
-        before = line

@@ -142,7 +142,9 @@ def validate(spec: Action, given: Any) -> tuple[BaseModel, dict[str, Json]]:
             problem=first["msg"],
             remedy=f"{spec.name} takes {_fields(spec)}.",
         ) from None
-    form = canonical.normalise(params.model_dump(mode="json"), field="params")
+    canonical.normalise(params, field="params")  # refuses what JSON would hide, such as a set
+    dumped = params.model_dump(mode="json", by_alias=True)
+    form = canonical.normalise(dumped, field="params")
     assert isinstance(form, dict)
     if (size := len(canonical.dumps(form))) > canonical.MAX_BYTES:
         raise InvalidInput(
@@ -206,11 +208,14 @@ def _defect(kind: type[Action]) -> tuple[str, str] | None:
         return "it has no Params", "Define `class Params(BaseModel)` inside it."
     if kind.protection is not None and kind.protection not in set(Protection):
         return f"{kind.protection!r} is no protection", f"Use one of {', '.join(Protection)}."
-    return _missing_method(kind)
+    try:
+        spec = kind()
+    except TypeError as error:
+        return f"it cannot be made ({error})", "Its __init__ must take no arguments."
+    return _missing_method(spec)
 
 
-def _missing_method(kind: type[Action]) -> tuple[str, str] | None:
-    spec = kind()
+def _missing_method(spec: Action) -> tuple[str, str] | None:
     protection = protection_of(spec)
     needed = {"execute": "it has no execute method"}
     if protection is not Protection.BLIND:

@@ -18,20 +18,20 @@ from tallystick.jobs.action import Protection
 from tallystick.jobs.attempt import Attempt, Look, Unwatched, Watch, boottime
 from tallystick.jobs.decision import Lease, Reply, Seen, Situation, Stage, Step, decide
 from tallystick.jobs.judging import before_intent, last_reply, mismatch, stage_of, stricter_policy
-from tallystick.jobs.record import (
-    NewerSchema,
-    Record,
-    Stored,
-    Tampered,
-    UnknownKey,
-    tip_of_damage,
-    unseal,
-)
+from tallystick.jobs.record import LeftAlone, Record, Stored, Tampered, UnknownKey
 from tallystick.jobs.registry import Registry, validate
+from tallystick.jobs.resolution import closed_by_hand
+from tallystick.jobs.seals import is_quarantined, tip_of_damage, unseal
 from tallystick.jobs.settings import Settings
 from tallystick.jobs.states import AT_REST, CLOSED, HALTED, IN_FLIGHT, State
 from tallystick.jobs.store import Store
-from tallystick.jobs.undo import parent_of, resume_undo, undo, waits_for_compensation
+from tallystick.jobs.undo import (
+    check_asked,
+    parent_of,
+    resume_undo,
+    undo,
+    waits_for_compensation,
+)
 from tallystick.jobs.witness import Witness
 from tallystick.metrics import counters
 from tallystick.verifiers import Answer, Verdict
@@ -98,11 +98,11 @@ class Runner:
             return None
         try:
             record = self._believe(stored)
-        except (NewerSchema, UnknownKey) as unknown:
+        except LeftAlone as unknown:
             self._leave_alone(stored, unknown.kind, str(unknown))
             return None
         if record is None:
-            return State.CORRUPT
+            return closed_by_hand(self.store.read(action_id), self.keyring) or State.CORRUPT
         match self._first_step(record):
             case Step.NOTHING:
                 self.store.unschedule(record.id)
@@ -130,9 +130,12 @@ class Runner:
         try:
             record = unseal(stored)
             self._check_authority(record)
-        except (NewerSchema, UnknownKey):
+        except LeftAlone:
             raise
         except Tampered as problem:
+            if closed_by_hand(stored, self.keyring) or is_quarantined(stored):
+                self.store.unschedule(stored.id)
+                return None
             log.error("action %s is corrupt: %s", stored.id, problem)
             self.store.quarantine(stored, str(problem), worker=self.worker)
             return None
@@ -145,7 +148,10 @@ class Runner:
             raise Tampered(f"it belongs to the namespace {content.namespace!r}")
         if record.state in {State.WAITING_FOR_APPROVAL, *CLOSED, *HALTED}:
             return
-        approved = record if content.compensates is None else parent_of(self.store, record)
+        approved = record
+        if content.compensates is not None:
+            approved = parent_of(self.store, record)
+            check_asked(self.registry, approved, record)
         decision = tally(approved.content.ballot, approved.votes, self.keyring)
         if decision.outcome is Outcome.UNKNOWN_KEY:
             raise UnknownKey(decision.problem)
@@ -284,7 +290,8 @@ def act(attempt: Attempt, *, before: Json, **facts: Any) -> None:
     attempt.move(State.RUNNING, "intent", lease="hold", attempt=number, before=before, **facts)
     attempt.checkpoint("after_intent")
     if attempt.protection is Protection.FENCED:
-        attempt.raise_fence()
+        if attempt.raise_fence():
+            return  # nothing was sent; what is there decides
         look = attempt.look(lambda now: Verdict.equal(expected=before, observed=now), before)
         if look.verdict.answer is not Answer.HOLDS:
             return  # not as it was: settle by what is there now, under the raised fence
@@ -342,13 +349,13 @@ def settle(attempt: Attempt) -> None:
 
 def close_under_fence(attempt: Attempt, before: Json, facts: dict[str, Any]) -> None:
     """No further try is allowed: forbid late effects, then say what is there."""
-    attempt.raise_fence()
+    problem = attempt.raise_fence()
     look = attempt.look(lambda now: Verdict.equal(expected=before, observed=now), before)
-    if look.verdict.answer is Answer.HOLDS:
+    if look.verdict.answer is Answer.HOLDS and not problem:
         why = "not applied, and older tokens are refused from now on"
         attempt.move(State.FAILED, "not_applied", lease="drop", why=why, **facts)
     else:
-        why = "no further try is allowed, and the target is not as before"
+        why = problem or "no further try is allowed, and the target is not as before"
         attempt.move(State.UNKNOWN, "halted", lease="drop", why=why, **facts)
 
 

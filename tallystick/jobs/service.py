@@ -7,13 +7,13 @@ from typing import Any, Self
 
 from tallystick.approvals import Keyring, Signer, create, load_keyring, load_signer
 from tallystick.core import canonical
-from tallystick.core.errors import InvalidInput, WaitTimeout
+from tallystick.core.errors import InvalidInput, UnknownId, WaitTimeout
 from tallystick.jobs import view
 from tallystick.jobs.deciding import Deciding
 from tallystick.jobs.embedded import EmbeddedServer
 from tallystick.jobs.oncall import OnCall
 from tallystick.jobs.proposal import propose
-from tallystick.jobs.record import Line, Record, Tampered
+from tallystick.jobs.record import Line, Record, Stored, Tampered
 from tallystick.jobs.registry import Registry
 from tallystick.jobs.settings import Settings
 from tallystick.jobs.states import AT_REST, State
@@ -119,11 +119,22 @@ class Tallystick(Deciding, OnCall):
                 problem=f"{state!r} is no state",
                 remedy=f"Use one of {', '.join(State)}.",
             )
+        if limit < 1:
+            raise InvalidInput(field="limit", problem=f"{limit} is too few", remedy="Ask for one.")
         wanted = State(state) if state else None
         if attention:
-            called = [self.get(id) for id in self.store.waiting_for_people()]
-            return [found for found in called if wanted in {None, found.state}][:limit]
-        return [self.get(id) for id in self.store.ids(wanted, limit=limit)]
+            called = [self._listed(id) for id in self.store.waiting_for_people()]
+            newest = sorted(called, key=lambda found: found.updated_at, reverse=True)
+            return [found for found in newest if wanted in {None, found.state}][:limit]
+        return [self._listed(id) for id in self.store.ids(wanted, limit=limit)]
+
+    def _listed(self, id: str) -> ActionRecord:
+        """One action of an index; one whose record was deleted is shown as corrupt."""
+        try:
+            return self.get(id)
+        except UnknownId:
+            gone = Stored(id, 0, -2, {}, [])
+            return view.damaged(gone, "its record and journal are gone", state=State.CORRUPT)
 
     def history(self, id: str) -> Sequence[JournalEntry]:
         """The journal of one action, oldest line first; of a corrupt one, the lines that can be
@@ -152,7 +163,5 @@ class Tallystick(Deciding, OnCall):
 def _keys(settings: Settings) -> tuple[Signer | None, Keyring]:
     """The approval keys; made at the first use, unless `key_dir` names a folder of one's own."""
     folder = settings.keys_path
-    signer = load_signer(folder)
-    if signer is None and settings.key_dir is None:
-        signer = create(folder)
+    signer = load_signer(folder) if settings.key_dir else create(folder)
     return signer, load_keyring(folder)

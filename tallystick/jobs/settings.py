@@ -25,7 +25,7 @@ class Settings(BaseSettings):
     """Modules that define action types, separated by commas."""
     namespace: str = Field(default="tallystick", pattern=r"^[A-Za-z0-9_.-]{1,64}$")
     """Prefix of all keys, and the name of the RQ queue. Namespaces share nothing."""
-    lease_seconds: float = Field(default=15, ge=1, le=3600)
+    lease_seconds: float = Field(default=15, ge=1.5, le=3600)
     """How long a claim lasts unless renewed; a dead worker's action waits at most this long."""
     effect_deadline_seconds: float | None = Field(default=None, gt=0)
     """How long one effect may take before its work-horse is killed. Must fit into the lease;

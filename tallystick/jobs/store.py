@@ -10,19 +10,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from tallystick.core import canonical
-from tallystick.core.errors import Conflict, LeaseLost, Stopped, StoreRefused, UnknownId
+from tallystick.core.errors import (
+    Conflict,
+    IllegalMove,
+    LeaseLost,
+    Stopped,
+    StoreRefused,
+    UnknownId,
+)
 from tallystick.jobs import consequences
 from tallystick.jobs.action import Protection
-from tallystick.jobs.record import (
-    Content,
-    Line,
-    Record,
-    Stored,
-    Tip,
-    first_line,
-    tip_of_damage,
-    unseal,
-)
+from tallystick.jobs.record import Content, Line, Record, Stored, Tip, first_line
+from tallystick.jobs.seals import is_quarantined, reachable, tip_of_damage, unseal
 from tallystick.jobs.states import AT_REST, State
 from tallystick.jobs.upkeep import EVERYTHING, Upkeep
 from tallystick.metrics import counters
@@ -37,10 +36,9 @@ class Store(Upkeep):
         """The id and request digest that own this idempotency key, if any; and the store's clock
         in milliseconds."""
         with self._errors():
-            pipe = self._client.pipeline(transaction=True)
-            pipe.get(self.keys.idempotency(key))
-            pipe.time()
-            mark, (seconds, micros) = self._repeat(pipe.execute)
+            mark, (seconds, micros) = self._together(
+                lambda pipe: (pipe.get(self.keys.idempotency(key)), pipe.time())
+            )
         now = seconds * 1000 + micros // 1000
         return (_mark(mark) if mark else None), now
 
@@ -79,7 +77,7 @@ class Store(Upkeep):
             ],
         )
         if code == "malformed":
-            raise StoreRefused(url=self._url, problem=f"the key {found} is of a foreign type")
+            raise self._foreign(found)
         return _mark(found) if code == "owned" else (content.id, request)
 
     # --- reading -------------------------------------------------------------------------
@@ -95,9 +93,18 @@ class Store(Upkeep):
         if len(reply) == 1:
             raise UnknownId(id=id)
         if reply[1] == "malformed":
-            return Stored(id, int(reply[0]), -2, {}, [], malformed=reply[2])
+            if reply[2] == self.keys.counters:
+                raise StoreRefused(
+                    url=self._url, problem=f"the key {reply[2]} is of a foreign type"
+                )
+            flat, journal = reply[3], reply[4]
+            fields = dict(zip(flat[::2], flat[1::2], strict=True))
+            return Stored(id, int(reply[0]), -2, fields, journal, malformed=reply[2])
         now, lease_ms, flat, journal, moves, identity, fence = reply
         fields = dict(zip(flat[::2], flat[1::2], strict=True))
+        if not (moves.isdecimal() and fence.isdecimal()):
+            problem = f"the field {counters.MOVES} or {counters.FENCE} of a counter is no number"
+            raise StoreRefused(url=self._url, problem=problem)
         return Stored(
             id, int(now), int(lease_ms), fields, journal, int(moves), identity, int(fence)
         )
@@ -108,14 +115,16 @@ class Store(Upkeep):
 
     def ids(self, state: State | None = None, *, limit: int | None = 100) -> list[str]:
         """The ids in a state (or in all), newest first, at most `limit` (None: every one)."""
+        last = limit - 1 if limit else -1
+        indexes = [self.keys.index(one) for one in ([state] if state else list(State))]
         with self._errors():
-            pipe = self._client.pipeline(transaction=False)
-            for one in [state] if state else list(State):
-                pipe.zrange(
-                    self.keys.index(one), 0, limit - 1 if limit else -1, desc=True, withscores=True
-                )
-            found = [pair for part in self._repeat(pipe.execute) for pair in part]
-        return [id for id, _ in sorted(found, key=lambda pair: -pair[1])[:limit]]
+            parts = self._together(
+                lambda pipe: [
+                    pipe.zrange(index, 0, last, desc=True, withscores=True) for index in indexes
+                ]
+            )
+        found = sorted((pair for part in parts for pair in part), key=lambda pair: -pair[1])
+        return [id for id, _ in found[:limit]]
 
     # --- moving --------------------------------------------------------------------------
 
@@ -145,15 +154,15 @@ class Store(Upkeep):
             what, found = reply[1], reply[2]
             if what == "stopped":
                 raise Stopped(id=record.id, scope=found)
-            if what != "head":
-                error = LeaseLost if record.owner and what != "state" else Conflict
-                raise error(id=record.id, what=what, found=found)
-            fresh = self.load(record.id)  # a note was added meanwhile, or our reply was lost
+            fresh = self.load(record.id)
             if any(stored.hash == line.hash for stored in fresh.lines):
-                return fresh
-            if fresh.state is not record.state or fresh.token != record.token:
-                raise Conflict(id=record.id, what="state", found=fresh.state)
-            record = fresh
+                return fresh  # it is stored; the reply was lost, and a note came on top
+            ours = fresh.state is record.state and fresh.tip.owner == record.owner != ""
+            if what == "head" and ours:
+                record = fresh  # a note came meanwhile, and the claim is still ours
+                continue
+            error = LeaseLost if record.owner and what != "state" else Conflict
+            raise error(id=record.id, what=what, found=found)
 
     def claim(self, record: Record, *, worker: str, lease_ms: int) -> Record:
         """Take the lease and the next fencing token.
@@ -179,6 +188,9 @@ class Store(Upkeep):
             if reply[1] == "stopped":
                 raise Stopped(id=record.id, scope=reply[2])
             if reply[1] != "fence":
+                fresh = self.load(record.id)
+                if any(stored.hash == line.hash for stored in fresh.lines):
+                    return fresh  # it is ours; the reply was lost, and a note came on top
                 error = LeaseLost if reply[1] == "lease" else Conflict
                 raise error(id=record.id, what=reply[1], found=reply[2])
             highest = int(reply[2])  # another action of a fenced type was claimed meanwhile
@@ -205,32 +217,22 @@ class Store(Upkeep):
         id: str = "",
     ) -> list[str]:
         id = record.id if record else id
-        action = record.content.action if record else "corrupt"
-        follows = consequences.of(line, id=id, action=action)
+        if line.to_state not in reachable(tip.state):
+            self.bump(counters.conflict(line.to_state))
+            remedy = "No arrow leads there."
+            raise IllegalMove(id=id, state=tip.state, to=line.to_state, remedy=remedy)
         guard = {
             "state": tip.state,
             "token": str(tip.token),
             "owner": tip.owner,
             "head": tip.head,
         }
-        change = {
-            "state": line.to_state,
-            "token": str(line.token),
+        change = self._change(record, tip, line, id=id) | {
             "owner": owner,
-            "seq": str(line.seq),
             "lease": lease,
             "lease_ms": lease_ms,
-            "conflict": counters.conflict(line.to_state),
-            "bump": follows.bump,
             "due_ms": due_ms,
-            "alert": follows.alert,
-            "attention": follows.attention,
-            "gate": _gate(record, line) if record else None,
-            "fence": _fence(record, line) if record else None,
         }
-        bounds = counters.STAGE_BOUNDS_MS.get(tip.state)
-        if bounds and line.to_state != tip.state:
-            change |= {"stage": counters.stage(tip.state), "bounds": bounds}
         given = {name: value for name, value in change.items() if value is not None}
         reply = self._script(
             "move",
@@ -257,12 +259,32 @@ class Store(Upkeep):
         if reply[0] == "missing":
             raise UnknownId(id=id)
         if reply[0] == "malformed":
-            raise StoreRefused(url=self._url, problem=f"the key {reply[1]} is of a foreign type")
+            raise self._foreign(reply[1])
         return reply  # type: ignore[no-any-return]
+
+    @staticmethod
+    def _change(record: Record | None, tip: Tip, line: Line, *, id: str) -> dict[str, Any]:
+        """What follows from a line, for the script; None where nothing does."""
+        action = record.content.action if record else "corrupt"
+        follows = consequences.of(line, id=id, action=action)
+        bounds = counters.STAGE_BOUNDS_MS.get(tip.state) if line.to_state != tip.state else None
+        return {
+            "state": line.to_state,
+            "token": str(line.token),
+            "seq": str(line.seq),
+            "conflict": counters.conflict(line.to_state),
+            "bump": follows.bump,
+            "alert": follows.alert,
+            "attention": follows.attention,
+            "gate": _gate(record, line) if record else None,
+            "fence": _fence(record, line) if record else None,
+            "stage": counters.stage(tip.state) if bounds else None,
+            "bounds": bounds,
+        }
 
     def quarantine(self, stored: Stored, problem: str, *, worker: str) -> None:
         """Close an action whose seals do not match: `corrupt`, counted, alerted, never run."""
-        while stored.fields.get("state") != State.CORRUPT:
+        while not is_quarantined(stored):
             tip = tip_of_damage(stored)
             evidence = {
                 "event": "corrupt",
@@ -297,11 +319,19 @@ class Store(Upkeep):
                     json.dumps(follows.bump),
                     follows.alert or "",
                     follows.attention or "",
+                    line.token,
                 ],
             )
+            if reply[0] == "malformed":
+                raise StoreRefused(
+                    url=self._url, problem=f"the key {reply[1]} is of a foreign type"
+                )
             if reply[0] == "ok":
                 return
             stored = self.read(stored.id)
+
+    def _foreign(self, key: str) -> StoreRefused:
+        return StoreRefused(url=self._url, problem=f"the key {key} is of a foreign type")
 
     # --- leases --------------------------------------------------------
 

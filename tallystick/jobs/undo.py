@@ -14,8 +14,8 @@ from tallystick.jobs.action import Action, Protection
 from tallystick.jobs.attempt import Attempt, Look, boottime
 from tallystick.jobs.decision import Reply, Seen, Situation, Stage, Step, decide
 from tallystick.jobs.proposal import compensation, rollback_key
-from tallystick.jobs.record import Record, Tampered
-from tallystick.jobs.registry import undo_method, validate
+from tallystick.jobs.record import Record, Tampered, UnknownParent
+from tallystick.jobs.registry import Registry, undo_method, validate
 from tallystick.jobs.states import CLOSED, OPEN, State
 from tallystick.jobs.store import Store
 from tallystick.rollback import Compensate, InBand, Irreversible, OutOfBand
@@ -122,7 +122,9 @@ def _send_undo(attempt: Attempt, wrong: Json) -> None:
     tries = len(attempt.record.events("undo")) + 1
     attempt.move(State.ROLLING_BACK, "undo", lease="hold", attempt=tries, key=key)
     if attempt.protection is Protection.FENCED:
-        attempt.raise_fence()
+        if problem := attempt.raise_fence():
+            _failed(attempt, None, f"the fence cannot be raised: {problem}")
+            return
         if _look_back(attempt, wrong, once=True).seen is not Seen.ABSENT:
             return
         began = boottime()
@@ -139,12 +141,14 @@ def _look_back(attempt: Attempt, wrong: Json, *, once: bool = False) -> Look:
     return attempt.poll(lambda now: spec.restored(params, before, now), unchanged=wrong, once=once)
 
 
-def _restored(attempt: Attempt, look: Look) -> None:
-    attempt.move(State.ROLLED_BACK, "restored", lease="drop", restored=look.verdict.as_json())
+def _restored(attempt: Attempt, look: Look, **facts: Any) -> None:
+    facts["restored"] = look.verdict.as_json()
+    attempt.move(State.ROLLED_BACK, "restored", lease="drop", **facts)
 
 
-def _failed(attempt: Attempt, look: Look | None, why: str) -> None:
-    facts: dict[str, Any] = {"restored": look.verdict.as_json()} if look else {}
+def _failed(attempt: Attempt, look: Look | None, why: str, **facts: Any) -> None:
+    if look:
+        facts["restored"] = look.verdict.as_json()
     attempt.move(State.ROLLBACK_FAILED, "rollback_failed", lease="drop", why=why, **facts)
 
 
@@ -175,7 +179,11 @@ def _begin_compensation(
 
 def _finish_compensation(attempt: Attempt, declared: Compensate) -> None:
     """Enqueue the compensation, or judge by the world once it is at rest."""
-    child = compensation_of(attempt.store, attempt.record)
+    try:
+        child = compensation_of(attempt.store, attempt.record)
+    except Tampered as problem:
+        _failed(attempt, None, f"the compensation is corrupt: {problem}")
+        return
     if child is None:
         look = _look_back(attempt, attempt.record.fact("refuted", "wrong"), once=True)
         if look.seen is Seen.OURS:
@@ -195,11 +203,13 @@ def _finish_compensation(attempt: Attempt, declared: Compensate) -> None:
     elif child.state is State.COMMITTED:
         look = _look_back(attempt, attempt.record.fact("refuted", "wrong"))
         if look.seen is Seen.OURS:
-            _restored(attempt, look)
+            _restored(attempt, look, compensation=child.id)
         else:
-            _failed(attempt, look, f"compensation {child.id} ran, and the world is not as before")
+            why = f"compensation {child.id} ran, and the world is not as before"
+            _failed(attempt, look, why, compensation=child.id)
     else:
-        _failed(attempt, None, f"compensation {child.id} ended as {child.state}")
+        why = f"compensation {child.id} ended as {child.state}"
+        _failed(attempt, None, why, compensation=child.id)
 
 
 def _enqueue_compensation(attempt: Attempt, declared: Compensate) -> None:
@@ -231,16 +241,25 @@ def _compensating_type(attempt: Attempt, declared: Compensate) -> Action:
 
 
 def compensation_of(store: Store, record: Record) -> Record | None:
-    """The action that undoes this one, if it is stored. Raises `Tampered`."""
+    """The action that undoes this one, if it is stored. Raises `Tampered` if it is damaged."""
     owner, _ = store.owner_of(rollback_key(record.id))
-    return store.load(owner[0]) if owner else None
+    if owner is None:
+        return None
+    try:
+        return store.load(owner[0])
+    except UnknownId:
+        raise Tampered(f"the compensation {owner[0]!r} does not exist") from None
 
 
 def waits_for_compensation(store: Store, record: Record) -> bool:
     """Whether there is nothing to do but wait for a compensation that is still under way."""
-    if record.state is not State.ROLLING_BACK or record.last("compensating") is None:
+    plan = record.fact("refuted", "rollback")
+    if record.state is not State.ROLLING_BACK or not isinstance(plan, dict):
         return False
-    child = compensation_of(store, record)
+    try:
+        child = compensation_of(store, record) if plan.get("kind") == "compensate" else None
+    except Tampered:
+        return False
     return child is not None and child.state in OPEN
 
 
@@ -254,6 +273,8 @@ def parent_of(store: Store, record: Record) -> Record:
     except UnknownId:
         raise Tampered("the action that it claims to undo does not exist") from None
     plan = parent.fact("refuted", "rollback")
+    if parent.content.namespace != record.content.namespace:
+        raise Tampered(f"action {parent.id} belongs to another namespace")
     asked = isinstance(plan, dict) and (
         plan.get("key") == record.content.key
         and plan.get("action") == record.content.action == parent.content.rollback.get("action")
@@ -262,3 +283,22 @@ def parent_of(store: Store, record: Record) -> Record:
     if not asked or parent.state not in {State.ROLLING_BACK, *CLOSED, State.ROLLBACK_FAILED}:
         raise Tampered(f"action {parent.id} did not ask for this compensation")
     return parent
+
+
+def check_asked(registry: Registry, parent: Record, record: Record) -> None:
+    """The parent's own code must ask for exactly this compensation, from what its journal holds.
+
+    Raises `Tampered` if it does not, `UnknownParent` if its type is not known here.
+    """
+    spec = registry.find(parent.content.action, parent.content.version)
+    child = registry.find(record.content.action, record.content.version)
+    if spec is None or child is None or not isinstance(spec.rollback, Compensate):
+        raise UnknownParent(f"it undoes {parent.content.action}, which this worker does not know")
+    try:
+        params = validate(spec, parent.content.params)[0]
+        before, result = parent.fact("intent", "before"), parent.fact("replied", "result")
+        asked = validate(child, spec.rollback.params(params, before, result))[1]
+    except Exception as error:  # whatever a user's function raises
+        raise Tampered(f"its parameters cannot be derived: {canonical.told(error)}") from None
+    if canonical.dumps(asked) != canonical.dumps(record.content.params):
+        raise Tampered(f"action {parent.id} would ask for another compensation")

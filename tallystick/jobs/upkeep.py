@@ -1,11 +1,13 @@
 """What keeps a store going: what is due, who lives, what is counted, who must be told."""
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from tallystick.core import canonical
 from tallystick.core.canonical import Json
 from tallystick.core.errors import StoreRefused
-from tallystick.jobs.record import Line
+from tallystick.jobs.record import Line, Tampered
 from tallystick.jobs.states import OPEN, State
 from tallystick.jobs.wire import Wire
 from tallystick.metrics import counters
@@ -66,11 +68,11 @@ class Upkeep(Wire):
 
     def open_work(self) -> int:
         """How many actions are approved or in flight: what a burst of workers has to finish."""
+        states = OPEN - {State.WAITING_FOR_APPROVAL}
         with self._errors():
-            pipe = self._client.pipeline(transaction=False)
-            for state in OPEN - {State.WAITING_FOR_APPROVAL}:
-                pipe.zcard(self.keys.index(state))
-            return sum(self._repeat(pipe.execute))
+            return sum(
+                self._together(lambda pipe: [pipe.zcard(self.keys.index(s)) for s in states])
+            )
 
     # --- the stop switch -----------------------------------------------------------------------
 
@@ -99,20 +101,17 @@ class Upkeep(Wire):
             if code == "ok" or line.hash in found:  # or our own line, whose reply was lost
                 return
 
-    def stops(self) -> dict[str, Line]:
-        """The scopes that are stopped, with the line that says by whom and why.
-
-        Raises `Tampered` if such a line is not one.
-        """
+    def stops(self) -> dict[str, Line | None]:
+        """The scopes that are stopped, with the line that says by whom and why; None where it
+        cannot be read (the stop holds all the same)."""
         with self._errors():
             found = self._repeat(lambda: self._client.hgetall(self.keys.stops))
-        return {scope: Line.parse(text) for scope, text in found.items()}
+        return {scope: next(iter(_readable([text])), None) for scope, text in found.items()}
 
     def operations(self) -> list[Line]:
-        """Who stopped and started what, oldest first. Raises `Tampered`."""
+        """Who stopped and started what, oldest first; what cannot be read is left out."""
         with self._errors():
-            texts = self._repeat(lambda: self._client.lrange(self.keys.operations, 0, -1))
-        return [Line.parse(text) for text in texts]
+            return _readable(self._repeat(lambda: self._client.lrange(self.keys.operations, 0, -1)))
 
     # --- alerts and counters ---------------------------------------------------------------
 
@@ -146,17 +145,19 @@ class Upkeep(Wire):
         with self._errors():
             seconds, micros = self._repeat(self._client.time)
             now = seconds * 1000 + micros // 1000
-            pipe = self._client.pipeline(transaction=False)
-            pipe.hgetall(self.keys.counters)
-            pipe.llen(self.keys.outbox)
-            pipe.zcount(self.keys.workers, now - _WORKER_SILENCE_MS, "+inf")
-            pipe.zcount(self.keys.due, "-inf", now - _OVERDUE_MS)
-            pipe.hkeys(self.keys.stops)
-            for state in states:
-                pipe.zcard(self.keys.index(state))
-            for state in open_states:
-                pipe.zrange(self.keys.index(state), 0, 0, withscores=True)
-            bumped, alerts, workers, overdue, stops, *rest = self._repeat(pipe.execute)
+
+            def ask(pipe: Any) -> None:
+                pipe.hgetall(self.keys.counters)
+                pipe.llen(self.keys.outbox)
+                pipe.zcount(self.keys.workers, now - _WORKER_SILENCE_MS, "+inf")
+                pipe.zcount(self.keys.due, "-inf", now - _OVERDUE_MS)
+                pipe.hkeys(self.keys.stops)
+                for state in states:
+                    pipe.zcard(self.keys.index(state))
+                for state in open_states:
+                    pipe.zrange(self.keys.index(state), 0, 0, withscores=True)
+
+            bumped, alerts, workers, overdue, stops, *rest = self._together(ask)
         sizes, firsts = rest[: len(states)], rest[len(states) :]
         return Snapshot(
             counters={field: int(n) for field, n in bumped.items() if n.lstrip("-").isdecimal()},
@@ -180,8 +181,19 @@ class Upkeep(Wire):
 
 
 def _next_operation(texts: Sequence[str], who: str, evidence: Mapping[str, Json]) -> Line:
-    """The line that follows the last one of the operations journal, not yet stored."""
-    last = Line.parse(texts[-1]) if texts else None
+    """The line that follows the last one of the operations journal, not yet stored.
+
+    A last line that cannot be read does not keep anybody from stopping: the next one says so, and
+    seals its text.
+    """
+    last: Line | None = None
+    damage = ""
+    if texts:
+        try:
+            last = Line.parse(texts[-1])
+        except Tampered as problem:
+            damage = canonical.digest(texts[-1].encode())
+            evidence = {**evidence, "damaged": canonical.told(str(problem))}
     return Line(
         seq=last.seq + 1 if last else 1,
         at=0,
@@ -191,6 +203,15 @@ def _next_operation(texts: Sequence[str], who: str, evidence: Mapping[str, Json]
         worker="",
         token=0,
         evidence=evidence,
-        prev=last.hash if last else "",
+        prev=last.hash if last else damage,
         prev_at=last.at if last else 0,
     )
+
+
+def _readable(texts: Iterable[str]) -> list[Line]:
+    """The lines of the operations journal that can be read."""
+    lines = []
+    for text in texts:
+        with contextlib.suppress(Tampered):
+            lines.append(Line.parse(text))
+    return lines

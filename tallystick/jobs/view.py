@@ -125,26 +125,18 @@ def view(record: Record) -> ActionRecord:
     )
 
 
-_RESOLVED = {State.COMMITTED, State.ROLLED_BACK, State.ABANDONED}
-
-
-def damaged(stored: Stored, problem: str, *, newer: bool = False) -> ActionRecord:
-    """What can be shown of an action whose seals do not match (nothing of it is believed), or
-    that a newer version wrote."""
+def damaged(stored: Stored, problem: str, *, state: str) -> ActionRecord:
+    """What can be shown of an action whose seals do not match, or that a newer version wrote:
+    nothing of it is believed but, where that is known by other means, its state."""
     blank: dict[str, Any] = {"challenge": None, "observed": None, "result": None, "verdict": None}
     text = {"key": "", "action": "", "reason": "", "proposed_by": "", "precondition": ""}
-    state = State.CORRUPT
-    stored_state = stored.fields.get("state", "")
-    resolved = stored_state in _RESOLVED and '"event":"resolved"' in "".join(stored.journal[-1:])
-    if resolved or (newer and stored_state in set(State)):
-        state = State(stored_state)
     return ActionRecord(
         id=stored.id,
         **blank,
         **text,
         version=0,
         params={},
-        state=state,
+        state=State(state) if state in set(State) else State.CORRUPT,
         digest=stored.fields.get("digest", ""),
         approvals=(),
         policy={},
@@ -185,8 +177,9 @@ def iso(milliseconds: int) -> str:
 
 def _rollback(record: Record) -> dict[str, Any]:
     told: dict[str, Any] = dict(record.content.rollback)
-    if child := record.fact("compensating", "compensation"):
-        told["compensation"] = child
+    for line in record.lines:
+        if child := line.evidence.get("compensation"):
+            told["compensation"] = child
     if record.last("refuted") is not None:
         told["outcome"] = str(record.state)
     for event in ("restored", "rollback_failed"):

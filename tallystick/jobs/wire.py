@@ -63,6 +63,17 @@ class Wire:
         with self._errors():
             return self._repeat(lambda: self._scripts[name](keys=keys, args=args))
 
+    def _together(self, commands: Callable[[Any], object]) -> list[Any]:
+        """Several reading commands in one trip; made anew for each try, since a pipeline that
+        failed is empty."""
+
+        def ask() -> list[Any]:
+            pipe = self._client.pipeline(transaction=True)
+            commands(pipe)
+            return list(pipe.execute())
+
+        return list(self._repeat(ask))
+
     def _repeat(self, call: Callable[[], Any]) -> Any:
         for pause in (*_PAUSE_SECONDS, None):
             try:

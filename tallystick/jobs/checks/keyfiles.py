@@ -59,7 +59,7 @@ def _sound(public: str) -> bool:
         data = bytes.fromhex(public)
     except ValueError:
         return False
-    return len(data) == 32 and bool(crypto_core_ed25519_is_valid_point(data))
+    return len(public) == 64 and bool(crypto_core_ed25519_is_valid_point(data))
 
 
 def _separation(facts: Facts) -> Answer:

@@ -14,8 +14,15 @@ local function is_a(key, kind)
   return found == 'none' or found == kind
 end
 
+-- Add to a counter field. One that somebody made no number begins anew: nothing may fail once a
+-- script has written.
+local function add(counters, field, amount)
+  local reply = redis.pcall('HINCRBY', counters, field, amount)
+  if type(reply) == 'table' then redis.call('HSET', counters, field, amount) end
+end
+
 local function count(counters, fields)
-  for _, field in ipairs(fields) do redis.call('HINCRBY', counters, field, 1) end
+  for _, field in ipairs(fields) do add(counters, field, 1) end
 end
 
 -- Append a journal line: the caller's canonical body with `at` put first, which is where the

@@ -44,7 +44,7 @@ local holder = redis.call('GET', KEYS[3])
 if stored[4] == hash then return {'ok', stored[5], redis.call('PTTL', KEYS[3])} end
 
 local function refuse(what, found)
-  redis.call('HINCRBY', KEYS[7], change.conflict, 1)
+  add(KEYS[7], change.conflict, 1)
   return {'refused', what, found or ''}
 end
 if stored[1] ~= guard.state then return refuse('state', stored[1]) end
@@ -57,8 +57,8 @@ for _, scope in ipairs(change.gate or {}) do
   if redis.call('HEXISTS', KEYS[10], scope) == 1 then return {'refused', 'stopped', scope} end
 end
 if change.fence then
-  local highest = redis.call('HGET', KEYS[7], change.fence) or '0'
-  if tonumber(highest) >= tonumber(change.token) then return {'refused', 'fence', highest} end
+  local highest = tonumber(redis.call('HGET', KEYS[7], change.fence) or '0') or 0
+  if highest >= tonumber(change.token) then return {'refused', 'fence', string.format('%.0f', highest)} end
 end
 
 local at = now_ms()
@@ -90,19 +90,19 @@ if change.stage and entered then
   for _, bound in ipairs(change.bounds) do
     if spent <= bound then slot = string.format('%.0f', bound) break end
   end
-  redis.call('HINCRBY', KEYS[7], change.stage .. '|' .. slot, 1)
-  redis.call('HINCRBY', KEYS[7], change.stage .. '|sum', string.format('%.0f', spent))
+  add(KEYS[7], change.stage .. '|' .. slot, 1)
+  add(KEYS[7], change.stage .. '|sum', string.format('%.0f', spent))
 end
 if change.alert then redis.call('RPUSH', KEYS[8], change.alert) end
 if change.attention then
   local raised = redis.call('HGET', KEYS[9], id)
   if raised ~= change.attention then
-    if raised then redis.call('HINCRBY', KEYS[7], raised, -1) end
+    if raised then add(KEYS[7], raised, -1) end
     if change.attention == '' then
       redis.call('HDEL', KEYS[9], id)
     else
       redis.call('HSET', KEYS[9], id, change.attention)
-      redis.call('HINCRBY', KEYS[7], change.attention, 1)
+      add(KEYS[7], change.attention, 1)
     end
   end
 end

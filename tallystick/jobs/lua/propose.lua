@@ -20,7 +20,9 @@
 -- Returns {'ok', at}; {'owned', mark} if the key has an owner (perhaps this very id, when the
 -- reply to an earlier call was lost); {'malformed', key} if a key is of a foreign type.
 
-if not is_a(KEYS[1], 'string') then return {'malformed', KEYS[1]} end
+for at, kind in pairs({[1] = 'string', [4] = 'zset', [5] = 'zset', [6] = 'hash'}) do
+  if not is_a(KEYS[at], kind) then return {'malformed', KEYS[at]} end
+end
 local mark = redis.call('GET', KEYS[1])
 if mark then return {'owned', mark} end
 if redis.call('EXISTS', KEYS[2], KEYS[3]) > 0 then return {'malformed', KEYS[2]} end

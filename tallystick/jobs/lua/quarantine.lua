@@ -11,20 +11,26 @@
 -- ARGV[8] counters   JSON list of fields to bump
 -- ARGV[9] alert      text for the outbox
 -- ARGV[10] attention counter field to raise
--- Returns {'ok', at}; repeated it answers the same; {'changed'} if the record is another by now.
+-- ARGV[11] token to store, the last that can be read
+-- Returns {'ok', at}; repeated it answers the same; {'changed'} if the record is another by now;
+-- {'malformed', key} if a key that all actions share is of a foreign type.
 
 local state = redis.pcall('HGET', KEYS[1], 'state')
 local head = redis.pcall('HGET', KEYS[1], 'head')
 if type(state) == 'table' then state = '' end
 if type(head) == 'table' then head = '' end
 if head == ARGV[5] then return {'ok', redis.call('HGET', KEYS[1], 'at')} end
+for at, kind in pairs({[4] = 'zset', [5] = 'hash', [6] = 'list', [7] = 'hash', [8] = 'zset'}) do
+  if not is_a(KEYS[at], kind) then return {'malformed', KEYS[at]} end
+end
 if (state or '') ~= ARGV[2] or (head or '') ~= ARGV[3] then return {'changed'} end
 local fields = cjson.decode(ARGV[8])
 
 local at = now_ms()
 if not is_a(KEYS[1], 'hash') then redis.call('RENAME', KEYS[1], KEYS[1] .. ':foreign') end
 if not is_a(KEYS[2], 'list') then redis.call('RENAME', KEYS[2], KEYS[2] .. ':foreign') end
-redis.call('HSET', KEYS[1], 'state', ARGV[6], 'seq', ARGV[7], 'head', ARGV[5], 'at', at)
+redis.call('HSET', KEYS[1], 'state', ARGV[6], 'seq', ARGV[7], 'head', ARGV[5], 'at', at,
+  'token', ARGV[11], 'owner', '')
 append(KEYS[2], at, ARGV[4])
 redis.call('DEL', KEYS[3])
 redis.call('ZREM', KEYS[4], ARGV[1])
@@ -33,7 +39,7 @@ redis.call('ZADD', KEYS[8], at, ARGV[1])
 count(KEYS[5], fields)
 redis.call('RPUSH', KEYS[6], ARGV[9])
 local raised = redis.call('HGET', KEYS[7], ARGV[1])
-if raised then redis.call('HINCRBY', KEYS[5], raised, -1) end
+if raised then add(KEYS[5], raised, -1) end
 redis.call('HSET', KEYS[7], ARGV[1], ARGV[10])
-redis.call('HINCRBY', KEYS[5], ARGV[10], 1)
+add(KEYS[5], ARGV[10], 1)
 return {'ok', at}

@@ -8,15 +8,16 @@
 -- ARGV[2] identity the counter field that names this store
 -- ARGV[3] fence    the counter field of the highest fencing token given to a fenced type
 -- Returns {now, remaining lease ms (-2: free), flat action hash, journal lines, moves, identity,
--- fence};
--- {now} if there is no such action; {now, 'malformed', key} if a key is of a foreign type.
+-- fence}; {now} if there is no such action; {now, 'malformed', key, flat action hash, journal
+-- lines} if a key is of a foreign type (what is of the right type is given).
 
 local now = now_ms()
+local record = is_a(KEYS[1], 'hash') and redis.call('HGETALL', KEYS[1]) or {}
+local journal = is_a(KEYS[2], 'list') and redis.call('LRANGE', KEYS[2], 0, -1) or {}
 for at, kind in ipairs({'hash', 'list', 'string', 'hash'}) do
-  if not is_a(KEYS[at], kind) then return {now, 'malformed', KEYS[at]} end
+  if not is_a(KEYS[at], kind) then return {now, 'malformed', KEYS[at], record, journal} end
 end
-local record = redis.call('HGETALL', KEYS[1])
-if #record == 0 then return {now} end
-return {now, redis.call('PTTL', KEYS[3]), record, redis.call('LRANGE', KEYS[2], 0, -1),
+if #record == 0 and #journal == 0 then return {now} end
+return {now, redis.call('PTTL', KEYS[3]), record, journal,
   redis.call('HGET', KEYS[4], ARGV[1]) or '0', redis.call('HGET', KEYS[4], ARGV[2]) or '',
   redis.call('HGET', KEYS[4], ARGV[3]) or '0'}
