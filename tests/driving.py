@@ -8,12 +8,22 @@ from typing import Any
 
 import pytest
 
-from tallystick import ActionRecord, State
+from tallystick import ActionRecord, Protection, State
 from tallystick.jobs.record import Record
 from tallystick.jobs.states import OPEN
 from tallystick.testing import Bench
+from tests.targets import Bank, deposit, restore
+
+TEN = {"account": "alice", "amount": "10"}
+"""The order that most tests give."""
 
 ROUNDS = 25
+
+
+def opened(protection: str = "readable", **attributes: Any) -> tuple[Bank, Bench]:
+    """A bank that guarantees this, and a Tallystick that knows its types."""
+    bank = Bank(Protection(protection))
+    return bank, Bench(deposit(bank, **attributes), restore(bank))
 
 
 def until_rest(bench: Bench, id: str) -> ActionRecord:
@@ -63,14 +73,20 @@ def counted(bench: Bench) -> dict[str, int]:
 
 def key_space(bench: Bench) -> dict[str, Any]:
     """Everything that is stored, for tests that nothing was."""
-    redis: Any = bench.redis
+    redis = redis_of(bench)
     read = {
         "string": redis.get,
         "hash": redis.hgetall,
         "list": lambda key: redis.lrange(key, 0, -1),
+        "set": redis.smembers,
         "zset": lambda key: redis.zrange(key, 0, -1, withscores=True),
     }
     return {key: read[redis.type(key)](key) for key in sorted(redis.keys())}
+
+
+def redis_of(bench: Bench) -> Any:
+    """The raw client, for those who tamper (its own types know both bytes and text)."""
+    return bench.redis
 
 
 def record_of(bench: Bench, id: str) -> Record:

@@ -63,25 +63,27 @@ def loads(text: str | bytes, *, field: str) -> Any:
         ) from None
     except RecursionError:
         raise _too_deep(field) from None
-    except (ValueError, ArithmeticError):  # an integer or exponent of thousands of digits
+    except (ValueError, ArithmeticError) as error:  # a number of thousands of digits
         raise InvalidInput(
-            field=field, problem="a number is too large", remedy="Pass large numbers as strings."
+            field=field,
+            problem=f"a number is too large ({told(error)})",
+            remedy="Pass large numbers as strings.",
         ) from None
 
 
-def normalise(value: Any, *, field: str) -> Json:
+def normalise(value: Any, *, field: str, deepest: int = MAX_DEPTH) -> Json:
     """The JSON form of any JSON-able Python value: models, dates, decimals (`Decimal("1.50")` is
     `"1.5"`: one number, one spelling).
 
     Raises `InvalidInput`, naming the path, for what has no exact JSON form: NaN, integers beyond
     2**53 - 1, lone surrogates, control characters, sets, keys that are no text or fall together
-    under NFC, depth over 32.
+    under NFC, depth over `deepest`.
     """
-    return _form(value, field, 0)
+    return _form(value, field, deepest)
 
 
-def _form(value: Any, path: str, depth: int) -> Json:
-    if depth > MAX_DEPTH:
+def _form(value: Any, path: str, left: int) -> Json:
+    if left < 0:
         raise _too_deep(path)
     match value:
         case None | bool():
@@ -93,14 +95,14 @@ def _form(value: Any, path: str, depth: int) -> Json:
         case Decimal():
             return _decimal(value, path)
         case Mapping():
-            return _object(value, path, depth)
+            return _object(value, path, left)
         case list() | tuple():
-            return [_form(item, f"{path}[{at}]", depth + 1) for at, item in enumerate(value)]
+            return [_form(item, f"{path}[{at}]", left - 1) for at, item in enumerate(value)]
         case set() | frozenset():
             raise InvalidInput(
                 field=path, problem="a set has no order", remedy="Use a sorted list instead."
             )
-    return _form(_plain(value, path), path, depth)
+    return _form(_plain(value, path), path, left)
 
 
 def _plain(value: Any, path: str) -> Any:
@@ -119,7 +121,7 @@ def _plain(value: Any, path: str) -> Any:
         ) from None
 
 
-def _object(value: Mapping[Any, Any], path: str, depth: int) -> dict[str, Json]:
+def _object(value: Mapping[Any, Any], path: str, left: int) -> dict[str, Json]:
     form: dict[str, Json] = {}
     for given, item in value.items():
         if not isinstance(given, str):
@@ -133,7 +135,7 @@ def _object(value: Mapping[Any, Any], path: str, depth: int) -> dict[str, Json]:
                 problem="two keys are the same in Unicode NFC",
                 remedy="Keep one of them.",
             )
-        form[name] = _form(item, f"{path}.{name}", depth + 1)
+        form[name] = _form(item, f"{path}.{name}", left - 1)
     return form
 
 
@@ -164,7 +166,7 @@ def _decimal(value: Decimal, path: str) -> str:
 
 def _too_deep(path: str) -> InvalidInput:
     return InvalidInput(
-        field=path, problem=f"nested deeper than {MAX_DEPTH} levels", remedy="Flatten it."
+        field=path[:200], problem=f"nested deeper than {MAX_DEPTH} levels", remedy="Flatten it."
     )
 
 

@@ -214,16 +214,18 @@ class Attempt:
     ) -> Look:
         """Look until `judge` holds or the verification deadline is over; the last look counts.
 
-        `unchanged` is the state that means "nothing happened".
+        `unchanged` is the state that means "nothing happened". With `once`, the first look that
+        proves anything counts.
         """
         seconds = self.spec.verify_deadline
         seconds = self.settings.verify_deadline_seconds if seconds is None else seconds
-        deadline = time.monotonic() + (0 if once else seconds)
+        deadline = time.monotonic() + seconds
         pause = _FIRST_POLL_SECONDS
         while True:
             look = self.look(judge, unchanged)
             left = deadline - time.monotonic()
-            if look.verdict.answer is Answer.HOLDS or left <= 0:
+            proven = look.seen is Seen.OURS or (once and look.seen is not Seen.UNKNOWN)
+            if proven or left <= 0:
                 self.learned |= {"seen": look.seen.value, "verdict": look.verdict.as_json()}
                 return look
             self.sleep(min(pause, left))
@@ -235,6 +237,8 @@ class Attempt:
         try:
             now = None if self.protection is Protection.BLIND else self.observe()
             verdict = judge(now)
+            if not isinstance(verdict, Verdict):
+                raise TypeError(f"{verdict!r} is no Verdict")
         except Exception as error:  # a look that fails is an answer: inconclusive
             return Look(Seen.UNKNOWN, Verdict.inconclusive(reason=canonical.told(error)), now)
         return Look(self._seen(verdict, now, unchanged), verdict, now)

@@ -40,7 +40,9 @@ def connect(url: str, *, timeout: float, retries: bool, decode: bool) -> Client:
         client = redis.Redis.from_url(url, **options)
         client.connection_pool.connection_class(**client.connection_pool.connection_kwargs)
         return client
-    except (ValueError, TypeError):  # whose texts would repeat the URL
+    except TypeError as error:  # an option that no connection takes
+        raise StoreUnavailable(url=safe_url(url), problem=_one_line(error)) from None
+    except ValueError:  # whose text would repeat the URL
         problem = "it is no URL that redis-py understands"
         raise StoreUnavailable(url=safe_url(url), problem=problem) from None
 

@@ -64,14 +64,14 @@ def _counted(line: Line, action: str) -> list[str]:
             fields.append(field(action, str(verdict.get("answer"))))
     if line.event == "late_evidence":
         fields.append(counters.FENCING_REJECTIONS)
-    if to == State.CORRUPT and line.from_state != to:
+    if line.event == "corrupt":
         fields.append(counters.security_event("corrupt_record"))
     return fields
 
 
 def _reason(line: Line) -> str:
     """Why this line calls a person, one of `counters.ATTENTION`; empty if it does not."""
-    entered = line.from_state != line.to_state
+    entered = line.from_state != line.to_state or line.event == "corrupt"
     late = line.event == "late_evidence" and line.to_state in HALTED
     if not (entered or late) or line.event in _SETTLES:
         return ""

@@ -7,11 +7,11 @@ from tallystick.core.errors import InvalidInput
 from tallystick.jobs.action import Action, protection_of
 from tallystick.jobs.attempt import Attempt, Look
 from tallystick.jobs.decision import Reply, Seen, Stage
-from tallystick.jobs.record import Record
+from tallystick.jobs.record import Content, Record
 from tallystick.jobs.registry import validate
 from tallystick.jobs.states import CLOSED, HALTED, State
 from tallystick.rollback import plan
-from tallystick.verifiers import Answer
+from tallystick.verifiers import Answer, Verdict
 
 
 def before_intent(attempt: Attempt, look: Look) -> Seen:
@@ -36,6 +36,14 @@ def before_intent(attempt: Attempt, look: Look) -> Seen:
         return verdict.answer is Answer.HOLDS
 
     return Seen.OURS if holds(look.now) and not holds(approved) else Seen.FOREIGN
+
+
+def our_own(reply: Reply, record: Record) -> Reply:
+    """The reply as evidence for an undo: an answer to a dead worker's call proves no more that
+    what is there now is ours, since others may have acted in between."""
+    replied = record.last("replied")
+    ours = replied is not None and replied.token == record.token
+    return reply if ours or reply is not Reply.OK else Reply.UNCLEAR
 
 
 def last_reply(record: Record) -> tuple[Reply, Json]:
@@ -80,6 +88,21 @@ def mismatch(spec: Action, record: Record) -> str:
     if canonical.dumps(form) != canonical.dumps(record.content.params):
         return "the code reads its parameters differently"
     return ""
+
+
+def made_up_intent(spec: Action, content: Content, before: Json) -> str:
+    """Why the state "from before" of an intent cannot be what a worker saw; empty if it can.
+
+    No intent is stored unless the precondition holds of it, so a forger of the journal (who cannot
+    forge the votes) cannot have a state restored that nobody approved.
+    """
+    try:
+        params = validate(spec, content.params)[0]
+        verdict = spec.precondition(params, content.observed, before)
+        held = isinstance(verdict, Verdict) and verdict.answer is Answer.HOLDS
+    except Exception as error:  # whatever a user's method raises
+        return f"its precondition cannot be checked again: {canonical.told(error)}"
+    return "" if held else "its intent was stored over a state that does not fit the approval"
 
 
 def stricter_policy(attempt: Attempt) -> str:

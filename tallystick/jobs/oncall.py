@@ -13,6 +13,8 @@ from tallystick.jobs.states import HALTED, State
 from tallystick.jobs.upkeep import EVERYTHING
 from tallystick.jobs.view import ActionRecord, JournalEntry
 
+_RESOLVED_ONCE = f"Only what is {', '.join(sorted(HALTED))} is resolved by hand."
+
 
 class OnCall(Desk):
     """The on-call engineers' part of the service."""
@@ -45,7 +47,10 @@ class OnCall(Desk):
         except NewerSchema as newer:
             raise NewerRecord(id=id, problem=str(newer)) from None
         except Tampered as problem:
-            if resolution.closed_by_hand(stored, self.keyring) is None:
+            closed = resolution.closed_by_hand(stored, self.keyring)
+            if closed is not None and closed != to:
+                raise IllegalMove(id=id, state=closed, to=to, remedy=_RESOLVED_ONCE) from None
+            if closed is None:
                 self.store.quarantine(stored, str(problem), worker="")
                 stored = self.store.read(id)
                 self.store.close_damage(stored, State(to), who=by, evidence=facts)
@@ -57,7 +62,7 @@ class OnCall(Desk):
                 id=id,
                 state=record.state,
                 to=to,
-                remedy=f"Only what is {', '.join(sorted(HALTED))} is resolved by hand.",
+                remedy=_RESOLVED_ONCE,
             )
         moved = self.store.move(record, State(to), who=by, evidence=facts, due_ms=-1, lease="drop")
         return view.view(moved)

@@ -203,7 +203,8 @@ class Tip:
         evidence: Mapping[str, Any],
     ) -> Line:
         """The line that would follow, not yet stored."""
-        facts = canonical.normalise(evidence, field="evidence")
+        deepest = canonical.MAX_DEPTH + 8  # what it holds has been checked at its own depth
+        facts = canonical.normalise(evidence, field="evidence", deepest=deepest)
         assert isinstance(facts, dict)
         token = self.token if token is None else token
         return Line(self.seq + 1, 0, self.state, to, who, worker, token, facts, self.head, self.at)

@@ -17,7 +17,15 @@ from tallystick.core.errors import Conflict, LeaseLost, Stopped, UnknownId
 from tallystick.jobs.action import Protection
 from tallystick.jobs.attempt import Attempt, Look, Unwatched, Watch, boottime
 from tallystick.jobs.decision import Lease, Reply, Seen, Situation, Stage, Step, decide
-from tallystick.jobs.judging import before_intent, last_reply, mismatch, stage_of, stricter_policy
+from tallystick.jobs.judging import (
+    before_intent,
+    last_reply,
+    made_up_intent,
+    mismatch,
+    our_own,
+    stage_of,
+    stricter_policy,
+)
 from tallystick.jobs.record import LeftAlone, Record, Stored, Tampered, UnknownKey
 from tallystick.jobs.registry import Registry, validate
 from tallystick.jobs.resolution import closed_by_hand
@@ -113,7 +121,11 @@ class Runner:
                 return self._expire(record)
         if waits_for_compensation(self.store, record):
             return record.state
-        attempt = self._claim(record, stored)
+        try:
+            attempt = self._claim(record, stored)
+        except Tampered as problem:
+            self._quarantine(stored, str(problem))
+            return State.CORRUPT
         return self._walk(attempt) if attempt else record.state
 
     def _rewound(self, stored: Stored) -> bool:
@@ -136,10 +148,13 @@ class Runner:
             if closed_by_hand(stored, self.keyring) or is_quarantined(stored):
                 self.store.unschedule(stored.id)
                 return None
-            log.error("action %s is corrupt: %s", stored.id, problem)
-            self.store.quarantine(stored, str(problem), worker=self.worker)
+            self._quarantine(stored, str(problem))
             return None
         return record
+
+    def _quarantine(self, stored: Stored, problem: str) -> None:
+        log.error("action %s is corrupt: %s", stored.id, problem)
+        self.store.quarantine(stored, problem, worker=self.worker)
 
     def _check_authority(self, record: Record) -> None:
         """Somebody who may has allowed exactly this. Raises `Tampered`."""
@@ -183,6 +198,10 @@ class Runner:
         if spec is None or problem:
             self._leave_alone(stored, record.content.action, problem)
             return None
+        if record.attempts:
+            before = record.fact("intent", "before")
+            if problem := made_up_intent(spec, record.content, before):
+                raise Tampered(problem)
         params = validate(spec, record.content.params)[0]
         lease_ms = int(self.settings.lease_seconds * 1000)
         try:
@@ -320,7 +339,7 @@ def settle(attempt: Attempt) -> None:
                 stage=Stage.ACTING,
                 protection=attempt.protection,
                 seen=look.seen,
-                reply=reply,
+                reply=our_own(reply, attempt.record),
                 attempts_left=attempt.record.attempts < attempt.spec.max_attempts,
                 go=not (attempt.record.expired or attempt.stopped),
                 only_sender=attempt.record.attempts == 1,

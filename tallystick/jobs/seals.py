@@ -49,9 +49,12 @@ def unseal(stored: Stored) -> Record:
             raise Tampered(f"the stored {name} does not match the journal")
     if fields.get("owner") not in {owner, ""} or fields.keys() - expected.keys() != _UNINDEXED:
         raise Tampered("the stored owner or field list does not match the journal")
-    return Record(
+    record = Record(
         content, digest, lines, fields["owner"], stored.now, stored.lease_ms, stored.fence
     )
+    if any(not vote.who for vote in record.votes):  # reading them all checks their form
+        raise Tampered("a stored vote names nobody")
+    return record
 
 
 def is_quarantined(stored: Stored) -> bool:

@@ -119,8 +119,10 @@ class Tallystick(Deciding, OnCall):
                 problem=f"{state!r} is no state",
                 remedy=f"Use one of {', '.join(State)}.",
             )
-        if limit < 1:
-            raise InvalidInput(field="limit", problem=f"{limit} is too few", remedy="Ask for one.")
+        if limit < 0:
+            raise InvalidInput(
+                field="limit", problem=f"{limit} is no number", remedy="Use 0 or more."
+            )
         wanted = State(state) if state else None
         if attention:
             called = [self._listed(id) for id in self.store.waiting_for_people()]

@@ -25,11 +25,11 @@ class Settings(BaseSettings):
     """Modules that define action types, separated by commas."""
     namespace: str = Field(default="tallystick", pattern=r"^[A-Za-z0-9_.-]{1,64}$")
     """Prefix of all keys, and the name of the RQ queue. Namespaces share nothing."""
-    lease_seconds: float = Field(default=15, ge=1.5, le=3600)
+    lease_seconds: float = Field(default=15, ge=1, le=3600)
     """How long a claim lasts unless renewed; a dead worker's action waits at most this long."""
     effect_deadline_seconds: float | None = Field(default=None, gt=0)
     """How long one effect may take before its work-horse is killed. Must fit into the lease;
-    two thirds of it unless set."""
+    two thirds of it unless set, but never beyond the half second before its end."""
     verify_deadline_seconds: float = Field(default=3, ge=0, le=3600)
     """How long verification polls a target that does not yet show the effect."""
     data_dir: Path = Path(platformdirs.user_data_dir("tallystick"))
@@ -69,7 +69,8 @@ class Settings(BaseSettings):
     @property
     def effect_deadline(self) -> float:
         """Seconds that one effect may take."""
-        return self.effect_deadline_seconds or self.lease_seconds * 2 / 3
+        most = self.lease_seconds - MARGIN_SECONDS
+        return self.effect_deadline_seconds or min(self.lease_seconds * 2 / 3, most)
 
     @property
     def keys_path(self) -> Path:

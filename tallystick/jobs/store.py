@@ -22,7 +22,7 @@ from tallystick.jobs import consequences
 from tallystick.jobs.action import Protection
 from tallystick.jobs.record import Content, Line, Record, Stored, Tip, first_line
 from tallystick.jobs.seals import is_quarantined, reachable, tip_of_damage, unseal
-from tallystick.jobs.states import AT_REST, State
+from tallystick.jobs.states import AT_REST, BIRTH, State
 from tallystick.jobs.upkeep import EVERYTHING, Upkeep
 from tallystick.metrics import counters
 
@@ -102,12 +102,8 @@ class Store(Upkeep):
             return Stored(id, int(reply[0]), -2, fields, journal, malformed=reply[2])
         now, lease_ms, flat, journal, moves, identity, fence = reply
         fields = dict(zip(flat[::2], flat[1::2], strict=True))
-        if not (moves.isdecimal() and fence.isdecimal()):
-            problem = f"the field {counters.MOVES} or {counters.FENCE} of a counter is no number"
-            raise StoreRefused(url=self._url, problem=problem)
-        return Stored(
-            id, int(now), int(lease_ms), fields, journal, int(moves), identity, int(fence)
-        )
+        count, highest = self._whole(counters.MOVES, moves), self._whole(counters.FENCE, fence)
+        return Stored(id, int(now), int(lease_ms), fields, journal, count, identity, highest)
 
     def load(self, id: str) -> Record:
         """The record, its seals checked. Raises `UnknownId`, `Tampered`."""
@@ -115,7 +111,9 @@ class Store(Upkeep):
 
     def ids(self, state: State | None = None, *, limit: int | None = 100) -> list[str]:
         """The ids in a state (or in all), newest first, at most `limit` (None: every one)."""
-        last = limit - 1 if limit else -1
+        last = -1 if limit is None else limit - 1
+        if limit == 0:
+            return []
         indexes = [self.keys.index(one) for one in ([state] if state else list(State))]
         with self._errors():
             parts = self._together(
@@ -292,7 +290,7 @@ class Store(Upkeep):
                 "may_have_happened": tip.state in _ACTED,
             }
             line = tip.line(State.CORRUPT, who=worker, worker=worker, evidence=evidence)
-            action = _action_name(stored)
+            action = self._label(stored)
             follows = consequences.of(line, id=stored.id, action=action)
             others = [self.keys.index(state) for state in State if state is not State.CORRUPT]
             reply = self._script(
@@ -332,6 +330,18 @@ class Store(Upkeep):
 
     def _foreign(self, key: str) -> StoreRefused:
         return StoreRefused(url=self._url, problem=f"the key {key} is of a foreign type")
+
+    def _label(self, stored: Stored) -> str:
+        """The type that a damaged record names, if actions of it were ever counted; a name that
+        somebody made up is no label."""
+        try:
+            name = json.loads(stored.fields.get("content", ""))["action"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return "corrupt"
+        births = [counters.transition(str(name), state) for state in sorted(BIRTH)]
+        with self._errors():
+            known = self._repeat(lambda: self._client.hmget(self.keys.counters, births))
+        return str(name) if any(known) else "corrupt"
 
     # --- leases --------------------------------------------------------
 
@@ -374,12 +384,3 @@ def _mark(text: str) -> tuple[str, str]:
 def _text(line: Mapping[str, Any]) -> str:
     """The canonical text of a journal line that the script will put the time into."""
     return canonical.dumps(line).decode()
-
-
-def _action_name(stored: Stored) -> str:
-    """The type that a damaged record claims to be, if it is a usable label."""
-    try:
-        name = json.loads(stored.fields.get("content", ""))["action"]
-    except (ValueError, KeyError, TypeError):
-        return "corrupt"
-    return name if isinstance(name, str) and counters.SEPARATOR not in name else "corrupt"

@@ -13,8 +13,9 @@ from tallystick.core.errors import StoreError, TallystickError, UnknownId
 from tallystick.jobs.action import Action, Protection
 from tallystick.jobs.attempt import Attempt, Look, boottime
 from tallystick.jobs.decision import Reply, Seen, Situation, Stage, Step, decide
+from tallystick.jobs.judging import made_up_intent
 from tallystick.jobs.proposal import compensation, rollback_key
-from tallystick.jobs.record import Record, Tampered, UnknownParent
+from tallystick.jobs.record import NewerSchema, Record, Tampered, UnknownParent
 from tallystick.jobs.registry import Registry, undo_method, validate
 from tallystick.jobs.states import CLOSED, OPEN, State
 from tallystick.jobs.store import Store
@@ -181,23 +182,14 @@ def _finish_compensation(attempt: Attempt, declared: Compensate) -> None:
     """Enqueue the compensation, or judge by the world once it is at rest."""
     try:
         child = compensation_of(attempt.store, attempt.record)
+    except NewerSchema:
+        attempt.move(State.ROLLING_BACK, "waits", lease="drop", due_ms=_COMPENSATION_LOOK_MS)
+        return
     except Tampered as problem:
         _failed(attempt, None, f"the compensation is corrupt: {problem}")
         return
     if child is None:
-        look = _look_back(attempt, attempt.record.fact("refuted", "wrong"), once=True)
-        if look.seen is Seen.OURS:
-            _restored(attempt, look)
-            return
-        if not _may_begin(attempt, look):
-            _failed(attempt, look, _NOT_OURS)
-            return
-        try:
-            _enqueue_compensation(attempt, declared)
-        except StoreError:
-            raise
-        except TallystickError as error:
-            _failed(attempt, None, f"the compensation could not be enqueued: {error}")
+        _start_compensation(attempt, declared)
     elif child.state in OPEN:
         attempt.move(State.ROLLING_BACK, "waits", lease="drop", due_ms=_COMPENSATION_LOOK_MS)
     elif child.state is State.COMMITTED:
@@ -210,6 +202,23 @@ def _finish_compensation(attempt: Attempt, declared: Compensate) -> None:
     else:
         why = f"compensation {child.id} ended as {child.state}"
         _failed(attempt, None, why, compensation=child.id)
+
+
+def _start_compensation(attempt: Attempt, declared: Compensate) -> None:
+    """Enqueue the compensation, over the state that our effect left and no other."""
+    look = _look_back(attempt, attempt.record.fact("refuted", "wrong"), once=True)
+    if look.seen is Seen.OURS:
+        _restored(attempt, look)
+        return
+    if not _may_begin(attempt, look):
+        _failed(attempt, look, _NOT_OURS)
+        return
+    try:
+        _enqueue_compensation(attempt, declared)
+    except StoreError:
+        raise
+    except TallystickError as error:
+        _failed(attempt, None, f"the compensation could not be enqueued: {error}")
 
 
 def _enqueue_compensation(attempt: Attempt, declared: Compensate) -> None:
@@ -258,6 +267,8 @@ def waits_for_compensation(store: Store, record: Record) -> bool:
         return False
     try:
         child = compensation_of(store, record) if plan.get("kind") == "compensate" else None
+    except NewerSchema:
+        return True  # the version that wrote it will finish it
     except Tampered:
         return False
     return child is not None and child.state in OPEN
@@ -300,5 +311,7 @@ def check_asked(registry: Registry, parent: Record, record: Record) -> None:
         asked = validate(child, spec.rollback.params(params, before, result))[1]
     except Exception as error:  # whatever a user's function raises
         raise Tampered(f"its parameters cannot be derived: {canonical.told(error)}") from None
+    if problem := made_up_intent(spec, parent.content, before):
+        raise Tampered(problem)
     if canonical.dumps(asked) != canonical.dumps(record.content.params):
         raise Tampered(f"action {parent.id} would ask for another compensation")

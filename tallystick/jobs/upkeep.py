@@ -137,7 +137,7 @@ class Upkeep(Wire):
         wanted = [counters.IDENTITY, counters.MOVES]
         with self._errors():
             name, moves = self._repeat(lambda: self._client.hmget(self.keys.counters, wanted))
-        return name or "", int(moves or 0)
+        return name or "", self._whole(counters.MOVES, moves)
 
     def snapshot(self, *, queue_depth: int = 0) -> Snapshot:
         """All numbers at one instant, in one round trip; no scan grows with the actions."""

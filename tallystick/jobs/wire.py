@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib.resources import files
 from typing import Any, Self
 
+from tallystick.core.errors import StoreRefused
 from tallystick.jobs.connection import Client, LinkDown, connect, safe_url, translated_errors
 from tallystick.jobs.keys import Keys
 
@@ -62,6 +63,13 @@ class Wire:
     def _script(self, name: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
         with self._errors():
             return self._repeat(lambda: self._scripts[name](keys=keys, args=args))
+
+    def _whole(self, field: str, text: str | None) -> int:
+        """A counter as a number. Raises `StoreRefused` if somebody made it something else."""
+        if text is None or text.isdecimal():
+            return int(text or 0)
+        problem = f"the counter {field!r} holds {text[:40]!r}, which is no number"
+        raise StoreRefused(url=self._url, problem=problem)
 
     def _together(self, commands: Callable[[Any], object]) -> list[Any]:
         """Several reading commands in one trip; made anew for each try, since a pipeline that
