@@ -136,14 +136,13 @@ def essential(facts: Facts) -> list[Finding]:
 
 def waivers_of(settings: Settings) -> tuple[str, ...]:
     """The checks that the settings waive. Raises `SettingsError` if one does not exist."""
-    names = tuple(getattr(settings, "allow_unsafe", ()))
-    for name in names:
+    for name in settings.allow_unsafe:
         if name not in WAIVABLE:
             raise SettingsError(
                 variable="TALLYSTICK_ALLOW_UNSAFE",
                 problem=f"{name!r} is no check that can be waived (see `tallystick doctor`)",
             )
-    return names
+    return settings.allow_unsafe
 
 
 def waived(findings: Iterable[Finding], names: Collection[str]) -> list[Finding]:
@@ -190,8 +189,10 @@ class Guard:
 
     @property
     def refuses(self) -> bool:
-        """Whether no new work may be taken; so also until the first answer."""
-        return self._looked is None or bool(self.refusing)
+        """Whether no new work may be taken; so also until the first answer. Never so if the
+        setting `guard` is to warn."""
+        enforced = self._settings.guard == "refuse"
+        return enforced and (self._looked is None or bool(self.refusing))
 
     def check(self, now: float) -> list[Finding]:
         """What holds at `now` (of a monotonic clock), worst first; looks anew when it is time.
@@ -206,7 +207,9 @@ class Guard:
                 self._next = now + _AGAIN_SECONDS
             else:
                 self._tell()
-                self._next = now + (_AGAIN_SECONDS if self.refuses else self._every)
+                self._next = now + (
+                    _AGAIN_SECONDS if self.refusing or self._looked is None else self._every
+                )
         return self._findings
 
     def doubt(self, now: float) -> None:
@@ -237,12 +240,14 @@ class Guard:
             if told in before or finding.severity is Severity.OK:
                 continue
             if finding.severity.refuses:
-                log.error("no new work is taken: %s", _line(finding))
+                enforced = self._settings.guard == "refuse"
+                what = "no new work is taken" if enforced else "UNSAFE"
+                log.error("%s: %s", what, _line(finding))
             elif finding.waived:
                 log.warning("UNSAFE, waived by TALLYSTICK_ALLOW_UNSAFE: %s", _line(finding))
             else:
                 log.warning("%s", _line(finding))
-        if not self.refuses and any(severity.refuses for _, severity in before):
+        if not self.refusing and any(severity.refuses for _, severity in before):
             log.warning("work is taken again: what was refused is mended")
 
 

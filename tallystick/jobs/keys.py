@@ -77,3 +77,8 @@ class Keys:
     def recoverer(self) -> str:
         """String: the token of the recoverer that is active now. Has a TTL."""
         return self._name("recoverer")
+
+    @property
+    def doctor(self) -> str:
+        """String: what the doctor writes to see whether a write is kept, and removes. Has a TTL."""
+        return self._name("doctor")

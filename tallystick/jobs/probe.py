@@ -282,7 +282,7 @@ class Probe(Wire):
 
     @property
     def _own_key(self) -> str:
-        return self.keys._name("doctor")
+        return self.keys.doctor
 
     def _patience_ms(self) -> int:
         """How long WAITAOF may take: well within the time-out of the connection."""

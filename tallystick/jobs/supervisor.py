@@ -17,6 +17,7 @@ from types import FrameType
 
 from tallystick.core.errors import StoreError
 from tallystick.jobs import witness
+from tallystick.jobs.doctor import Guard
 from tallystick.jobs.recoverer import Recoverer
 from tallystick.jobs.settings import MARGIN_SECONDS
 from tallystick.jobs.store import Store
@@ -52,6 +53,7 @@ class Horse:
     renew_at: float = 0.0
     kill_at: float = float("inf")
     killed_for: str = ""
+    dismissed: bool = False
 
 
 @dataclass
@@ -71,8 +73,9 @@ class Supervisor:
     _silent_until: float = 0.0
 
     def run(self) -> int:
-        """Work; the exit status: 0 after a clean stop."""
+        """Work; the exit status: 0 after a clean stop, 1 of a burst that may take no work."""
         settings = self.work.settings
+        self._guard = Guard(self.work.url, settings)
         self._lease = settings.lease_seconds
         self._store = Store.connect(
             self.work.url, settings.namespace, timeout=store_timeout(settings)
@@ -92,10 +95,12 @@ class Supervisor:
             self._safely(lambda: self._store.forget([h.name for h in self.horses.values()]))
             self._store.close()
             self._transport.close()
-        return 0
+            self._guard.close()
+        return int(self.burst and self._guard.refuses)
 
     def _step(self) -> bool:
         """One turn of the loop; False when it is over."""
+        self._heed_guard()
         self._start_missing()
         for key, _ in self._selector.select(_TICK_SECONDS):
             self._listen(self.horses[key.data])
@@ -110,7 +115,8 @@ class Supervisor:
         if now >= self._sweep_at and not self._stopping:
             self._sweep_at = now + _SWEEP_SECONDS
             self._safely(self._recover)
-        if self.burst and not self._stopping and self._finished(now):
+        over = self.burst and not self._stopping
+        if over and (self._guard.refuses or self._finished(now)):
             self._stop()
         return not (self._stopping and not self.horses)
 
@@ -119,10 +125,17 @@ class Supervisor:
         if not witness.check(self._store, self._witness, worker=worker_name()):
             self._recoverer.tick()
 
+    def _heed_guard(self) -> None:
+        """While the guard refuses, no work-horse takes anything new: those there are finish what
+        they hold and end, and none is started. Leases, recovery and alerts go on."""
+        self._guard.check(time.monotonic())
+        if self._guard.refuses:
+            self._dismiss()
+
     # --- children --------------------------------------------------------------------------------
 
     def _start_missing(self) -> None:
-        if self._stopping or time.monotonic() < self._start_at:
+        if self._stopping or self._guard.refuses or time.monotonic() < self._start_at:
             return
         while len(self.horses) < self.processes:
             self._start_one()
@@ -224,8 +237,14 @@ class Supervisor:
 
     def _stop(self) -> None:
         self._stopping = True
+        self._dismiss()
+
+    def _dismiss(self) -> None:
+        """Have every work-horse finish what it holds and end. Told twice it would end at once."""
         for horse in self.horses.values():
-            os.kill(horse.pid, signal.SIGTERM)
+            if not horse.dismissed:
+                horse.dismissed = True
+                os.kill(horse.pid, signal.SIGTERM)
 
     def _kill_all(self) -> None:
         for horse in self.horses.values():
@@ -254,6 +273,7 @@ class Supervisor:
             self._silent_until = 0.0
         except StoreError as error:
             now = time.monotonic()
+            self._guard.doubt(now)
             if now >= self._silent_until:
                 self._silent_until = now + _SAY_AGAIN_SECONDS
                 log.warning("%s", error)

