@@ -96,7 +96,7 @@ class OnCall(Desk):
 
     def stops(self) -> Sequence[JournalEntry]:
         """The stops that hold now, each as the journal line that began it (`evidence.scope`)."""
-        unread = {"event": "stopped", "why": "its journal line cannot be read"}
+        unread = {"why": "its journal line cannot be read"}
         return [
             view.entry(line or Line(0, 0, "", "", "?", "", 0, {**unread, "scope": scope}, "", 0))
             for scope, line in self.store.stops().items()
