@@ -1,5 +1,6 @@
 """The alert rules: what promtool proves, and the conventions that it does not know."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -39,9 +40,13 @@ each_page = pytest.mark.parametrize("name", PAGES)
 
 
 def promtool(*arguments: str, cwd: Path, stdin: str | None = None) -> str:
-    """Run promtool and return what it says; a verdict against us fails the test."""
+    """Run promtool and return what it says; a verdict against us fails the test.
+
+    A newcomer's machine may be without it; in CI it may not be missing.
+    """
     if shutil.which("promtool") is None:
-        pytest.fail("promtool is missing, so the alerts are unproved: apt-get install prometheus")
+        unproved = "promtool is missing, so the alerts are unproved: apt-get install prometheus"
+        pytest.fail(unproved) if os.environ.get("CI") else pytest.skip(unproved)
     run = subprocess.run(
         ["promtool", *arguments], cwd=cwd, input=stdin, capture_output=True, text=True, timeout=60
     )
