@@ -129,11 +129,10 @@ def damaged(stored: Stored, problem: str, *, state: str) -> ActionRecord:
     """What can be shown of an action whose seals do not match, or that a newer version wrote:
     nothing of it is believed but, where that is known by other means, its state."""
     blank: dict[str, Any] = {"challenge": None, "observed": None, "result": None, "verdict": None}
-    text = {"key": "", "action": "", "reason": "", "proposed_by": "", "precondition": ""}
+    blank |= {"key": "", "action": "", "reason": "", "proposed_by": "", "precondition": ""}
     return ActionRecord(
         id=stored.id,
         **blank,
-        **text,
         version=0,
         params={},
         state=State(state) if state in set(State) else State.CORRUPT,

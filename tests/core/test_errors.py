@@ -84,7 +84,7 @@ def test_an_error_ends_with_what_to_do(kind: type[TallystickError]) -> None:
 
 @pytest.mark.parametrize("kind", LEAVES)
 def test_a_fact_may_hold_braces_and_percents(kind: type[TallystickError]) -> None:
-    given = {
+    given: dict[str, Any] = {
         name: "{x} %s {" if isinstance(value, str) else value
         for name, value in facts_of(kind).items()
     }

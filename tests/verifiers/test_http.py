@@ -47,7 +47,7 @@ class Handler(BaseHTTPRequestHandler):
     """Answers `/it` as told, and misbehaves at the other paths as their names say."""
 
     protocol_version = "HTTP/1.1"
-    server: Service
+    server: Service  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def do_GET(self) -> None:
         self.server.asked.append(self.path)

@@ -14,6 +14,7 @@ from typing import Any, Never
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy import event
 
 from tallystick.core.errors import InvalidInput
 from tallystick.verifiers.sql import RowAmbiguous, RowUnreadable, SqlRow
@@ -274,9 +275,9 @@ def test_a_probe_that_was_built_from_a_url_keeps_no_connection(bank: Path) -> No
         def note(*_: object) -> None:
             changes.append(name)
 
-        sa.event.listen(sa.Pool, name, note)
+        event.listen(sa.Pool, name, note)
         yield
-        sa.event.remove(sa.Pool, name, note)
+        event.remove(sa.Pool, name, note)
 
     row = SqlRow(f"sqlite:///{bank}", ACCOUNT)
     with noting("connect"), noting("close"):
@@ -291,7 +292,7 @@ def test_a_forked_child_never_uses_a_pooled_connection_of_its_parent(
     # Every connection notes which process opened it, in the database itself.
     run(bank, "CREATE TABLE opened (pid INTEGER)")
 
-    @sa.event.listens_for(engine, "connect")
+    @event.listens_for(engine, "connect")
     def _note(connection: sqlite3.Connection, _record: object) -> None:
         connection.execute("INSERT INTO opened VALUES (?)", (os.getpid(),))
         connection.commit()
@@ -309,7 +310,7 @@ def test_a_forked_child_never_uses_a_pooled_connection_of_its_parent(
 def test_nothing_that_a_statement_writes_is_kept(bank: Path, engine: sa.Engine) -> None:
     run(bank, "CREATE TABLE seen (n INTEGER)")
 
-    @sa.event.listens_for(engine, "begin")
+    @event.listens_for(engine, "begin")
     def _write(connection: sa.Connection) -> None:
         connection.exec_driver_sql("INSERT INTO seen VALUES (1)")
 
