@@ -68,7 +68,12 @@ class HttpResource:
         shown = _shown(self._base).rstrip("/") + path.partition("?")[0]
         try:
             with self._client() as client:
-                return self._get(client, path, shown)
+                try:
+                    return self._get(client, path, shown)
+                except httpx.RemoteProtocolError:
+                    # A kept-alive connection of a client that was passed in may be closed by the
+                    # service at any time; reading again is safe, and is done on a new one.
+                    return self._get(client, path, shown)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise ResourceUnreadable(url=shown, problem=_cause(error)) from None
         except InvalidInput as error:
