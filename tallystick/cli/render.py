@@ -147,9 +147,13 @@ def print_actions(records: Sequence[ActionRecord], *, as_json: bool) -> None:
         console.print("no actions")
         return
     table = Table(box=None, header_style="dim", pad_edge=False)
+    whole = {
+        "id": 16,
+        "state": max(len(record.state) for record in records),
+        "action": min(max(len(record.action) for record in records), 32),
+    }
     for column in ("id", "state", "action", "parameters", "proposed by", "updated"):
-        fixed = column in {"id", "state"}
-        table.add_column(column, overflow="ellipsis", no_wrap=True, min_width=16 if fixed else None)
+        table.add_column(column, overflow="ellipsis", no_wrap=True, min_width=whole.get(column, 4))
     for record in records:
         table.add_row(
             record.id,

@@ -27,6 +27,7 @@ from tallystick.metrics import counters
 
 log = logging.getLogger("tallystick.worker")
 
+_STOPS = (signal.SIGTERM, signal.SIGINT)
 _TICK_SECONDS = 0.2
 _SWEEP_SECONDS = 0.5
 _HEARTBEAT_SECONDS = 3.0
@@ -84,7 +85,7 @@ class Supervisor:
         self._recoverer = Recoverer(self._store, self._transport, settings)
         self._witness = witness.Witness(settings.data_dir)
         self._selector = selectors.DefaultSelector()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in _STOPS:
             signal.signal(number, self._on_stop)
         try:
             while self._step():
@@ -141,16 +142,22 @@ class Supervisor:
             self._start_one()
 
     def _start_one(self) -> None:
+        """Fork a work-horse. Signals wait meanwhile: one that came in between would be lost, for a
+        child that is not yet known here or that still has its parent's handlers."""
         reading, writing = os.pipe()
         parent = os.getpid()
-        pid = os.fork()
-        if pid == 0:
-            _become_work_horse(self.work, reading, writing, parent, list(self.horses.values()))
-        os.close(writing)
-        os.set_blocking(reading, False)
-        name = worker_name().rsplit(":", 1)[0] + f":{pid}"
-        self.horses[pid] = Horse(pid, reading, name, time.monotonic())
-        self._selector.register(reading, selectors.EVENT_READ, pid)
+        signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
+        try:
+            pid = os.fork()
+            if pid == 0:
+                _become_work_horse(self.work, reading, writing, parent, list(self.horses.values()))
+            os.close(writing)
+            os.set_blocking(reading, False)
+            name = worker_name().rsplit(":", 1)[0] + f":{pid}"
+            self.horses[pid] = Horse(pid, reading, name, time.monotonic())
+            self._selector.register(reading, selectors.EVENT_READ, pid)
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
         self._beat_at = 0.0
         log.info("work-horse %d started", pid)
 
@@ -285,8 +292,9 @@ def _become_work_horse(
     """The child's side of the fork; never returns."""
     status = 1
     try:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in _STOPS:
             signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
         os.close(reading)
         for sibling in siblings:
             os.close(sibling.pipe)

@@ -577,7 +577,7 @@ def test_a_stop_does_not_stop_what_undoes() -> None:
     bank, bench = opened()
     bank.troubles = [Trouble.LANDS_WRONG]
     id = bench.approved(DEPOSIT, TEN)
-    bench.crash(id, "after_reply")
+    bench.crash(id, "after_rollback_intent")
     bench.tally.stop(by="oncall", reason="x")
     assert bench.run(id).state is State.ROLLED_BACK
     assert alerts(bench, id) == ["verification_failed"]
