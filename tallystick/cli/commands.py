@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
 from tallystick.cli.common import AsJson, By, Id, Modules, app, console, opened, without_types
 from tallystick.cli.render import (
@@ -212,6 +213,9 @@ def stop(
     """Let no new action begin, of one type or of all; what is in flight is finished."""
     with without_types() as tally:
         tally.stop(by=by, reason=reason, action=action)
+        if action and not any(f"|{action}|" in field for field in tally.store.snapshot().counters):
+            told = f"no action of the type {visible(action)} was ever proposed here; check its name"
+            Console(stderr=True).print(f"[yellow]note:[/] {told}", soft_wrap=True)
         print_stops(tally.stops(), as_json=as_json)
 
 
@@ -224,5 +228,10 @@ def start(
 ) -> None:
     """End a stop; waiting actions run within seconds."""
     with without_types() as tally:
+        held = {str(line.evidence["scope"]) for line in tally.stops()}
         tally.start(by=by, reason=reason, action=action)
+        ended = (action or "*") in held
+        if not as_json:
+            scope = visible(action) if action else "every action type"
+            console.print(f"{'ended the stop of' if ended else 'there was no stop of'} {scope}")
         print_stops(tally.stops(), as_json=as_json)

@@ -9,7 +9,7 @@ import typer
 from rich.logging import RichHandler
 
 from tallystick.cli.common import Modules, app, console, opened
-from tallystick.core.errors import ActionModuleError
+from tallystick.core.errors import ActionModuleError, InvalidInput
 from tallystick.jobs.states import OPEN, State
 from tallystick.jobs.supervisor import Supervisor
 from tallystick.jobs.worker import Work
@@ -70,7 +70,14 @@ def exporter(
             list(State),
             sorted(OPEN),
         )
-        server = serve(collector, host, port)
+        try:
+            server = serve(collector, host, port)
+        except OSError as error:
+            raise InvalidInput(
+                field="port",
+                problem=f"{host}:{port} cannot be listened on ({error.strerror})",
+                remedy="Choose another with --port, or --host.",
+            ) from None
         if not tally.registry.names():
             log.warning("no action types are named: the first failure of a type starts a series")
         console.print(f"metrics at http://{host}:{server.port}/metrics")

@@ -100,6 +100,8 @@ def verdict(found: Mapping[str, Any] | None) -> str:
     for path, sides in found.get("difference", {}).items():
         want, seen = inline(sides["expected"]), inline(sides["observed"])
         lines.append(f"  {visible(path)}: expected {want}, observed {seen}")
+    if len(lines) == 1 and (seen := inline(found.get("observed"))):
+        lines.append(f"  observed {seen}")
     return "\n".join(lines)
 
 
@@ -151,9 +153,19 @@ def print_actions(records: Sequence[ActionRecord], *, as_json: bool) -> None:
         "id": 16,
         "state": max(len(record.state) for record in records),
         "action": min(max(len(record.action) for record in records), 32),
+        "proposed by": 11,
+        "updated": 19,
     }
+    left = max(console.width - sum(whole.values()) - 2 * len(whole), 10)  # parameters give way
     for column in ("id", "state", "action", "parameters", "proposed by", "updated"):
-        table.add_column(column, overflow="ellipsis", no_wrap=True, min_width=whole.get(column, 4))
+        width = whole.get(column)
+        table.add_column(
+            column,
+            overflow="ellipsis",
+            no_wrap=True,
+            min_width=width,
+            max_width=left if width is None else None,
+        )
     for record in records:
         table.add_row(
             record.id,

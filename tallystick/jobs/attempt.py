@@ -26,7 +26,7 @@ from tallystick.jobs.decision import Reply, Seen
 from tallystick.jobs.record import Record
 from tallystick.jobs.registry import Registry
 from tallystick.jobs.settings import MARGIN_SECONDS, Settings
-from tallystick.jobs.states import State
+from tallystick.jobs.states import HALTED, State
 from tallystick.jobs.store import Store
 from tallystick.verifiers import Answer, Verdict
 
@@ -111,6 +111,9 @@ class Attempt:
     ) -> None:
         """Store one step. A reply that does not come is waited for: an effect may have happened,
         and nobody else knows. Raises `LeaseLost` or `Conflict` if the action is no longer ours."""
+        runbook = self.record.content.rollback.get("runbook")
+        if to in HALTED and runbook:
+            facts.setdefault("runbook", runbook)
         if due_ms is None:
             due_ms = -1 if lease == "drop" else self.lease_ms
 

@@ -74,7 +74,10 @@ class Supervisor:
     _silent_until: float = 0.0
 
     def run(self) -> int:
-        """Work; the exit status: 0 after a clean stop, 1 of a burst that may take no work."""
+        """Work; the exit status: 0 after a clean stop, 1 of a burst that may take no work.
+
+        Raises `StoreError` if it is a burst and the store does not answer; else it waits for it.
+        """
         settings = self.work.settings
         self._guard = Guard(self.work.url, settings)
         self._lease = settings.lease_seconds
@@ -85,6 +88,8 @@ class Supervisor:
         self._recoverer = Recoverer(self._store, self._transport, settings)
         self._witness = witness.Witness(settings.data_dir)
         self._selector = selectors.DefaultSelector()
+        if self.burst:
+            self._store.ping()
         for number in _STOPS:
             signal.signal(number, self._on_stop)
         try:
@@ -302,6 +307,8 @@ def _become_work_horse(
         status = 0
     except SystemExit as stop:
         status = stop.code if isinstance(stop.code, int) else 1
+    except StoreError as error:
+        log.error("work-horse %d ends: %s", os.getpid(), error)
     except BaseException:  # the fork boundary: report, and end this process and no more
         log.exception("work-horse failed")
     finally:

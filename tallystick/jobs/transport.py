@@ -192,14 +192,15 @@ class Transport:
     def work(self, *, name: str, burst: bool, max_jobs: int | None) -> None:
         """Take wake-ups in this process until told to stop (SIGTERM), the queue is empty (`burst`)
         or `max_jobs` are done."""
-        worker = ActionWorker(
-            [self.queue],
-            name=f"{name}-{os.urandom(4).hex()}",
-            connection=self._client,
-            worker_ttl=16,
-            maintenance_interval=600,
-            disable_default_exception_handler=True,
-        )
+        with translated_errors(self._url):
+            worker = ActionWorker(
+                [self.queue],
+                name=f"{name}-{os.urandom(4).hex()}",
+                connection=self._client,
+                worker_ttl=16,
+                maintenance_interval=600,
+                disable_default_exception_handler=True,
+            )
         worker.log_result_lifespan = False
         worker.work(burst=burst, max_jobs=max_jobs, logging_level="CRITICAL")
 

@@ -1,5 +1,7 @@
 """Bad input on the command line: one line that names the field and the remedy, exit status 1."""
 
+import socket
+
 import pytest
 
 from tests.cli.conftest import PARAMS, Shell
@@ -114,3 +116,26 @@ def test_wrong_usage_has_its_own_exit_status(shell: Shell, words: list[str]) -> 
 def test_a_worker_without_any_type_is_refused(shell: Shell) -> None:
     shell.extra["TALLYSTICK_ACTIONS"] = ""
     assert "could run nothing" in shell.refused("worker", "--burst")
+
+
+def test_a_burst_on_a_server_that_is_down_ends_and_says_so(shell: Shell) -> None:
+    shell.extra["TALLYSTICK_REDIS_URL"] = "redis://127.0.0.1:1/0"
+    assert "does not answer" in shell.refused("worker", "--burst")
+
+
+def test_a_port_that_is_taken_is_named(shell: Shell) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert f"127.0.0.1:{port} cannot be listened on" in shell.refused(
+            "exporter", "--port", str(port)
+        )
+
+
+def test_a_stop_of_a_type_that_was_never_seen_is_pointed_out(shell: Shell) -> None:
+    found = shell.run("stop", "--action", "no.such", "--by", "x", "--reason", "drill")
+    assert found.returncode == 0
+    assert "no action of the type no.such" in found.stderr.decode()
+    assert (
+        "ended the stop of no.such"
+        in shell.run("start", "--action", "no.such", "--by", "x").stdout.decode()
+    )
