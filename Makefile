@@ -7,7 +7,7 @@ READY   := .venv/ready
 LOCK    := requirements/dev.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint style types layers format wheel lock clean
+.PHONY: help demo test crash lint style types layers format wheel lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -19,6 +19,9 @@ test: $(READY) ## run every test, then hold the trunk to its coverage
 	$(BIN)/coverage erase
 	$(BIN)/pytest -n $(WORKERS) --cov --cov-report=
 	$(BIN)/coverage report --include='tallystick/jobs/*' --fail-under=95
+
+crash: $(READY) ## the whole crash matrix, as a table and into docs/
+	$(BIN)/python -m tests.crash
 
 lint: style types layers ## all that can be said without running it
 

@@ -1,0 +1,1 @@
+"""The crash matrix: kill anything at every point, run to rest, and let an outsider judge."""
