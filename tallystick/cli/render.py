@@ -92,6 +92,9 @@ def _decisions(record: ActionRecord) -> list[str]:
     ]
 
 
+_SEEN = "  observed "
+
+
 def verdict(found: Mapping[str, Any] | None) -> str:
     """A verdict in words, with the difference line by line."""
     if not found:
@@ -101,7 +104,7 @@ def verdict(found: Mapping[str, Any] | None) -> str:
         want, seen = inline(sides["expected"]), inline(sides["observed"])
         lines.append(f"  {visible(path)}: expected {want}, observed {seen}")
     if len(lines) == 1 and (seen := inline(found.get("observed"))):
-        lines.append(f"  observed {seen}")
+        lines.append(_SEEN + seen)
     return "\n".join(lines)
 
 
@@ -212,7 +215,7 @@ def _told(evidence: Mapping[str, Any]) -> str:
         if evidence.get(name) not in (None, "")
     ]
     parts += [
-        f"{name} {verdict(evidence[name])}"
+        f"{name} {verdict(evidence[name]).partition('\n' + _SEEN)[0]}"
         for name in ("precondition", "verdict", "restored")
         if isinstance(evidence.get(name), Mapping)
     ]

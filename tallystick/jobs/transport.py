@@ -12,12 +12,13 @@ from collections.abc import Callable
 from typing import Any
 
 from rq import Queue as RqQueue
-from rq.exceptions import DuplicateJobError
+from rq.exceptions import DuplicateJobError, StopRequested
 from rq.job import Job as RqJob
 from rq.serializers import JSONSerializer
 from rq.timeouts import BaseDeathPenalty
 from rq.utils import import_attribute
 from rq.worker import SimpleWorker
+from rq.worker.base import WorkerStatus
 
 from tallystick.core.errors import StoreError, TallystickError
 from tallystick.jobs.connection import Client, connect, safe_url, translated_errors
@@ -132,6 +133,17 @@ class ActionWorker(SimpleWorker):
             "queue_class": ActionQueue,
         }
         super().__init__(queues, *args, **options)
+
+    def _shutdown(self) -> None:
+        """Note that a stop was asked for. RQ raises from the signal handler where it is idle, and
+        whatever broad `except` that lands in swallows the stop."""
+        self._stop_requested = True
+
+    def heartbeat(self, timeout: int | None = None, pipeline: Any = None) -> None:
+        """Called between any two jobs and any two blocking pops: where a stop is heeded."""
+        if self._stop_requested and pipeline is None and self.get_state() != WorkerStatus.BUSY:
+            raise StopRequested
+        super().heartbeat(timeout, pipeline)
 
     def subscribe(self) -> None:
         """No commands by pub/sub: any Redis client could stop the worker with them."""
