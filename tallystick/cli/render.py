@@ -92,7 +92,11 @@ def _decisions(record: ActionRecord) -> list[str]:
     ]
 
 
-_SEEN = "  observed "
+_SEEN = "\n  observed "
+
+
+def _without_reading(words: str) -> str:
+    return words.partition(_SEEN)[0]
 
 
 def verdict(found: Mapping[str, Any] | None) -> str:
@@ -104,7 +108,7 @@ def verdict(found: Mapping[str, Any] | None) -> str:
         want, seen = inline(sides["expected"]), inline(sides["observed"])
         lines.append(f"  {visible(path)}: expected {want}, observed {seen}")
     if len(lines) == 1 and (seen := inline(found.get("observed"))):
-        lines.append(_SEEN + seen)
+        lines[0] += _SEEN + seen
     return "\n".join(lines)
 
 
