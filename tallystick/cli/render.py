@@ -219,7 +219,7 @@ def _told(evidence: Mapping[str, Any]) -> str:
         if evidence.get(name) not in (None, "")
     ]
     parts += [
-        f"{name} {verdict(evidence[name]).partition('\n' + _SEEN)[0]}"
+        f"{name} {_without_reading(verdict(evidence[name]))}"
         for name in ("precondition", "verdict", "restored")
         if isinstance(evidence.get(name), Mapping)
     ]
