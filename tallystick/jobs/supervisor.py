@@ -207,6 +207,7 @@ class Supervisor:
         self._safely(lambda: self._store.forget([horse.name]))
         reason = horse.killed_for or _reason(status)
         if reason:
+            self._guard.doubt(time.monotonic())  # the store may have failed it, and come back
             log.warning("work-horse %d died (%s)%s", horse.pid, reason, _holding(horse))
             self._safely(lambda: self._store.bump(counters.workhorse_exit(reason)))
         if horse.action_id:
