@@ -60,11 +60,10 @@ def run(tasks: list[Task], jobs: int, *, keep: bool) -> int:
 
 def mutants(jobs: int) -> int:
     """Hunt every mutant; 1 if one survives."""
-    caught = list(matrix.hunted(jobs))
-    section = report.mutants_section(caught)
+    section = report.mutants_section(list(matrix.hunted(jobs)))
     report.show_mutants(console, section)
     report.keep(mutants=section)
-    return 1 if any(one.survived for one in caught) else 0
+    return 0 if all(one["checks"] for one in section) else 1
 
 
 def speeds() -> int:
