@@ -60,10 +60,11 @@ def run(tasks: list[Task], jobs: int, *, keep: bool) -> int:
 
 def mutants(jobs: int) -> int:
     """Hunt every mutant; 1 if one survives."""
-    section = report.mutants_section(list(matrix.hunted(jobs)))
+    caught = list(matrix.hunted(jobs))
+    section = report.mutants_section(caught)
     report.show_mutants(console, section)
     report.keep(mutants=section)
-    return 0 if all(one["checks"] for one in section) else 1
+    return 1 if any(one.survived for one in caught) else 0
 
 
 def speeds() -> int:

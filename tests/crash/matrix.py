@@ -11,6 +11,7 @@ from multiprocessing import util
 
 from tests.crash import mutants, real, zombies
 from tests.crash.arena import Arena
+from tests.crash.broken import MUTANTS
 from tests.crash.inprocess import Place
 from tests.crash.mutants import Caught
 from tests.crash.plan import Unit
@@ -72,7 +73,7 @@ def run(tasks: Sequence[Task], jobs: int) -> Iterator[Total]:
 def hunted(jobs: int) -> Iterator[Caught]:
     """Hunt every mutant."""
     with _pool(jobs) as pool:
-        yield from pool.map(hunt_one, range(len(mutants.MUTANTS)))
+        yield from pool.map(hunt_one, range(len(MUTANTS)))
 
 
 def _pool(jobs: int) -> ProcessPoolExecutor:
@@ -110,7 +111,7 @@ def arena() -> Arena:
 
 def hunt_one(number: int) -> Caught:
     """Hunt one mutant."""
-    return mutants.hunt(mutants.MUTANTS[number], place())
+    return mutants.hunt(MUTANTS[number], place())
 
 
 @dataclass(frozen=True, slots=True)

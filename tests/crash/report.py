@@ -65,7 +65,8 @@ def _zombie(woken: Woken) -> dict[str, Any]:
     return {
         "protection": woken.zombie.protection.value,
         "path": woken.zombie.path,
-        "stopped": woken.zombie.point.replace("_", " "),
+        "stopped": woken.zombie.point.replace("_", " the ")
+        + (", its parent not" if woken.zombie.alone else ""),
         "decided": woken.decided,
         "ended_by": woken.ended_by or "itself",
         "state": woken.outcome.state,
@@ -118,7 +119,8 @@ _ZOMBIES = """\
 A real worker, parent and work-horse, is stopped (SIGSTOP) at a point; its lease runs out and a
 second worker decides; then the work-horse goes on. Within an effect the kernel's timer ends it at
 its first instruction (SIGALRM); elsewhere its next move is refused, and what it knows is appended
-as late evidence, which alerts again if the action was halted.
+as late evidence, which alerts again if the action was halted. A work-horse that is stopped alone
+is killed by its parent (SIGKILL): within an effect at its deadline, elsewhere as one that hangs.
 
 """
 
@@ -222,11 +224,17 @@ def _mutant_grid(rows: Sequence[dict[str, Any]]) -> Grid:
         [
             row["name"],
             f"{row['violated']} of {row['scenarios']}",
-            ", ".join(check.replace("_", " ") for check in row["checks"]) or "**survived**",
+            _seen_by(row),
         ]
         for row in rows
     ]
     return ["broken", "scenarios", "caught by"], lines
+
+
+def _seen_by(row: dict[str, Any]) -> str:
+    checks = ", ".join(check.replace("_", " ") for check in row["checks"])
+    unseen = ", ".join(check.replace("_", " ") for check in row["unseen"])
+    return (checks or "**survived**") + (f"; **not by {unseen}**" if unseen else "")
 
 
 def _speed_grid(rows: Sequence[dict[str, Any]]) -> Grid:

@@ -42,8 +42,8 @@ class Trouble:
     """Arms the target."""
     point: str = "after_set"
     standby: bool = True
-    down: bool = False
-    """The server is killed: it counts from the moment when it answers again."""
+    away: float | None = None
+    """The server is killed and stays away so long; it counts from when it answers again."""
 
 
 def _arms(point: str, *signals: tuple[int | str, int]) -> Callable[[Arena], None]:
@@ -70,7 +70,8 @@ TROUBLES = (
         _arms("after_set", ("self", _STOP)),
         standby=False,
     ),
-    Trouble("Redis killed and restarted", 15, 0, _arms_server, standby=False, down=True),
+    Trouble("Redis killed, back at once", 15, 0, _arms_server, standby=False, away=0),
+    Trouble("Redis killed, back after 5 s", 15, 0, _arms_server, standby=False, away=5),
 )
 
 
@@ -90,14 +91,21 @@ def _seconds(arena: Arena, trouble: Trouble, runs: int) -> Iterator[float]:
         arena.approve(id)
         eventually(lambda: arena.target.ledger(item), "the effect")  # noqa: B023
         began = arena.target.ledger(item)[0].at
-        if trouble.down:
-            assert arena.server.process is not None
-            arena.server.process.wait(10)
-            arena.ensure_server()
-            began = time.time_ns() // 1_000_000
+        if trouble.away is not None:
+            began = _restarted(arena, trouble.away)
         eventually(lambda: arena.at_rest(id), "it is settled", seconds=_PATIENCE_SECONDS)  # noqa: B023
         yield max(0, _settled(arena, id) - began) / 1000
         arena.end_workers(stopped=True)
+
+
+def _restarted(arena: Arena, away: float) -> int:
+    """Start the killed server again after so long; when it answered, in milliseconds."""
+    assert arena.server.process is not None
+    arena.server.process.wait(10)
+    again = time.monotonic() + away
+    eventually(lambda: time.monotonic() >= again, "the pause is over")
+    arena.ensure_server()
+    return time.time_ns() // 1_000_000
 
 
 def _have_workers(arena: Arena, wanted: int) -> None:

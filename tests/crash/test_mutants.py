@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.crash.actions import COMPENSATED
+from tests.crash.broken import MUTANTS
 from tests.crash.checker import CHECKS
 from tests.crash.inprocess import Place
-from tests.crash.mutants import MUTANTS, Caught, Mutant, hunt
+from tests.crash.mutants import Mutant, hunt
 
 pytestmark = [pytest.mark.server, pytest.mark.crash]
-
-SEEN: dict[str, Caught] = {}
 
 
 @pytest.fixture(scope="module")
@@ -19,23 +19,18 @@ def place() -> Iterator[Place]:
         yield opened
 
 
-def caught(mutant: Mutant, place: Place) -> Caught:
-    if mutant.name not in SEEN:
-        SEEN[mutant.name] = hunt(mutant, place)
-    return SEEN[mutant.name]
-
-
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_broken_protocol_is_caught(place: Place, mutant: Mutant) -> None:
-    found = caught(mutant, place)
-    assert found.violated, f"{mutant.name!r} survived {found.scenarios} scenarios"
+    found = hunt(mutant, place)
+    assert not found.survived, f"{mutant.name!r} survived {found.scenarios} scenarios: {found}"
 
 
 def test_the_same_scenarios_break_nothing_when_nothing_is_broken(place: Place) -> None:
-    for unit in {unit for mutant in MUTANTS for unit in mutant.where}:
+    units = {unit for mutant in MUTANTS for unit in mutant.where if unit.path != COMPENSATED}
+    for unit in units:
         assert not [one for one in unit.run(place.play) if one.violations]
 
 
-def test_every_check_catches_something(place: Place) -> None:
-    checks = {check for mutant in MUTANTS for check in caught(mutant, place).checks}
-    assert {check.__name__ for check in CHECKS} <= checks
+def test_every_check_must_catch_a_mutant() -> None:
+    must = {check for mutant in MUTANTS for check in mutant.by}
+    assert {check.__name__ for check in CHECKS} <= must

@@ -1,22 +1,16 @@
 """Frozen workers that wake up after another one has decided, and workers that freeze alone."""
 
 import json
-import signal
 from collections.abc import Iterator
 
 import pytest
 
 from tallystick import Protection
-from tests.crash.actions import COMMIT, arm
+from tests.crash.actions import COMMIT
 from tests.crash.arena import Arena
-from tests.crash.real import NAME
-from tests.crash.scenario import Scenario
 from tests.crash.zombies import Woken, Zombie, play
-from tests.server.conftest import eventually
 
 pytestmark = [pytest.mark.server, pytest.mark.crash]
-
-STOP = int(signal.SIGSTOP)
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +19,9 @@ def arena() -> Iterator[Arena]:
         yield opened
 
 
-def woken(arena: Arena, protection: Protection, point: str) -> Woken:
-    found = play(arena, Zombie(protection, COMMIT, point))
+def woken(arena: Arena, protection: Protection, point: str, *, alone: bool = False) -> Woken:
+    found = play(arena, Zombie(protection, COMMIT, point, alone))
+    assert found.outcome.counts
     assert not found.outcome.violations, "\n".join(found.outcome.journal)
     return found
 
@@ -63,13 +58,7 @@ def test_a_zombie_behind_a_raised_fence_has_no_effect(arena: Arena) -> None:
 def test_a_work_horse_that_freezes_alone_in_an_effect_is_killed_by_its_parent(
     arena: Arena,
 ) -> None:
-    arena.ensure_worker()
-    eventually(arena.idle, "the worker is idle")
-    scenario = Scenario(NAME, Protection.READABLE, COMMIT)
-    id, item = arena.proposed(scenario)
-    arm(arena.folder, "before_set", ("self", STOP))
-    arena.approve(id)
-    eventually(lambda: arena.at_rest(id), "its parent kills it, and another decides")
-    outcome = arena.judged(id, item, Scenario(NAME, Protection.READABLE, COMMIT), [])
-    assert (outcome.state, outcome.effects) == ("unknown", 0)
+    found = woken(arena, Protection.READABLE, "before_set", alone=True)
+    assert (found.decided, found.ended_by) == ("unknown", "SIGKILL")
+    assert (found.outcome.state, found.outcome.effects) == ("unknown", 0)
     assert "(deadline), holding action" in arena.log()

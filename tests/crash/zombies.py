@@ -21,6 +21,8 @@ from tests.crash.scenario import Outcome, Scenario, Strike, Victim
 from tests.crash.target import FENCE, SET, UNDO
 from tests.server.conftest import eventually
 
+_PATIENCE_SECONDS = 40
+
 
 @dataclass(frozen=True, slots=True)
 class Zombie:
@@ -30,6 +32,9 @@ class Zombie:
     protection: Protection
     path: str
     point: str
+    alone: bool = False
+    """Its parent is not stopped, and kills it at the deadline of the effect, or as one that hangs;
+    nobody wakes it."""
 
     @property
     def scenario(self) -> Scenario:
@@ -45,7 +50,7 @@ class Woken:
     decided: str
     """Where the second worker left the action."""
     ended_by: str
-    """The signal that ended the zombie; empty if it went on and came to an end by itself."""
+    """The signal that ended it; empty if it went on and came to an end by itself."""
     late: int
     """Lines of late evidence."""
     outcome: Outcome
@@ -57,44 +62,55 @@ def play(arena: Arena, zombie: Zombie) -> Woken:
     eventually(arena.idle, "the first worker is idle")
     (horse,) = children(first.pid)
     id, item = arena.proposed(zombie.scenario)
-    _arm(arena, id, zombie, (first.pid, horse))
+    _arm(arena, id, zombie, [horse] if zombie.alone else [first.pid, horse])
     arena.approve(id)
     eventually(
-        lambda: status(horse) in STOPPED or arena.at_rest(id), f"it is stopped at {zombie.point}"
+        lambda: status(horse) in STOPPED + GONE or (arena.at_rest(id) and arena.idle_horse(horse)),
+        f"it is stopped at {zombie.point}",
     )
-    if status(horse) not in STOPPED:
-        (arena.folder / f"arm-{zombie.point}").unlink(missing_ok=True)
-        return _missed(arena.judged(id, item, zombie.scenario, []), zombie)
-    arena.start_worker()
-    eventually(lambda: arena.at_rest(id), "the second worker decides", seconds=30)
-    decided = arena.state(id)
-    arena.proxy.last.pop(horse, None)
-    signal_all(signal.SIGCONT, horse)
-    arena.proxy.go_on.set()
-    eventually(lambda: _over(arena, horse), "the zombie comes to an end")
-    signalled = ended_by(horse)
+    stopped = status(horse) in STOPPED
+    decided, signalled = "", ""
+    if stopped and not zombie.alone:
+        arena.start_worker()
+    if stopped:
+        eventually(lambda: arena.at_rest(id), "another worker decides", seconds=_PATIENCE_SECONDS)
+        decided = arena.state(id)
+        signalled = _killed(arena, horse) if zombie.alone else _woken(arena, horse)
     arena.proxy.disarm()
-    first.kill()
-    first.wait(10)
-    outcome = arena.judged(id, item, zombie.scenario, [zombie.point], survivor=not signalled)
+    arena.proxy.go_on.set()
+    arena.end_workers(stopped=True)
+    (arena.folder / f"arm-{zombie.point}").unlink(missing_ok=True)
+    survivor = stopped and not signalled
+    struck = [zombie.point] if stopped else []
+    outcome = arena.judged(id, item, zombie.scenario, struck, survivor=survivor)
     late = sum("late_evidence" in line for line in outcome.journal)
     return Woken(zombie, decided, signalled, late, outcome)
 
 
-def _missed(outcome: Outcome, zombie: Zombie) -> Woken:
-    """The run never came to that point."""
-    return Woken(zombie, outcome.state, "nothing: it was not reached", 0, outcome)
-
-
-def _arm(arena: Arena, id: str, zombie: Zombie, pids: tuple[int, int]) -> None:
+def _arm(arena: Arena, id: str, zombie: Zombie, pids: list[int]) -> None:
+    """Have these processes stopped at the point, the work-horse last."""
     if "_" in zombie.point:
-        stop = int(signal.SIGSTOP)
-        arm(arena.folder, zombie.point, (pids[0], stop), ("self", stop))
+        arm(arena.folder, zombie.point, *[(pid, int(signal.SIGSTOP)) for pid in pids])
         arena.proxy.arm(id, [])
         return
     when, _, label = zombie.point.partition(" ")
     cut = Cut(label, when == "after", lambda pid: signal_all(signal.SIGSTOP, *pids), hold=True)
     arena.proxy.arm(id, [cut])
+
+
+def _woken(arena: Arena, horse: int) -> str:
+    """The work-horse goes on, its parent does not; the signal that ended it, if one did."""
+    arena.proxy.last.pop(horse, None)
+    signal_all(signal.SIGCONT, horse)
+    arena.proxy.go_on.set()
+    eventually(lambda: _over(arena, horse), "the zombie comes to an end")
+    return ended_by(horse)
+
+
+def _killed(arena: Arena, horse: int) -> str:
+    """Its parent killed it."""
+    assert f"work-horse {horse} overruns" in arena.log()
+    return "SIGKILL"
 
 
 def _over(arena: Arena, horse: int) -> bool:
@@ -114,3 +130,5 @@ def zombies(protections: Sequence[Protection] = tuple(Protection)) -> Iterator[Z
             yield Zombie(protection, COMMIT, point)
         for point in back:
             yield Zombie(protection, IN_BAND, point)
+        yield Zombie(protection, COMMIT, f"before_{SET}", alone=True)
+    yield Zombie(Protection.READABLE, COMMIT, "before intent", alone=True)

@@ -83,7 +83,8 @@ def run_one(site: Site, url: str, item: str) -> str:
         tally.approve(found.id, by="approver")
         command = [sys.executable, "-m", "tallystick", "worker", "--burst"]
         env = site.env | {"TALLYSTICK_REDIS_URL": url}
-        subprocess.run(command, env=env, check=True, timeout=60, capture_output=True)
+        ended = subprocess.run(command, env=env, timeout=60, capture_output=True, text=True)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
         return str(tally.wait(found.id, timeout=20).state)
 
 
@@ -119,7 +120,7 @@ def sentinel(tmp_path: Path) -> Iterator[tuple[str, list[Server]]]:
     config.write_text(
         f"port {ports[2]}\nbind 127.0.0.1\ndir {tmp_path}\n"
         f"sentinel monitor tally 127.0.0.1 {ports[0]} 1\n"
-        "sentinel down-after-milliseconds tally 500\nsentinel failover-timeout tally 2000\n"
+        "sentinel down-after-milliseconds tally 3000\nsentinel failover-timeout tally 2000\n"
     )
     command = [server_program(), str(config), "--sentinel"]
     watcher = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
