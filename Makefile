@@ -7,7 +7,7 @@ READY   := .venv/ready
 LOCK    := requirements/dev.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test crash lint style types layers format wheel lock clean
+.PHONY: help demo test crash models lint style types layers format wheel lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -22,6 +22,9 @@ test: $(READY) ## run every test, then hold the trunk to its coverage
 
 crash: $(READY) ## the whole crash matrix, as a table and into docs/
 	$(BIN)/python -m tests.crash
+
+models: $(READY) ## search the models of the protocol exhaustively (needs spin and gcc)
+	$(BIN)/python -m models.check --jobs $(WORKERS)
 
 lint: style types layers ## all that can be said without running it
 

@@ -149,6 +149,18 @@ class Attempt:
         if not self.store.renew(self.record.id, self.record.owner, lease_ms=self.lease_ms):
             raise LeaseLost(id=self.record.id, what="lease", found="another owner")
 
+    def fresh_token(self) -> None:
+        """Draw the next fencing token if something was sent under this one: it may still be on its
+        way, and the target cannot tell two sends under one token apart. It is drawn before the
+        next intent, so that no loss of that line alone brings it back. Raises `LeaseLost`."""
+        if self.protection is not Protection.FENCED:
+            return
+        sent, claimed = self.record.last("intent", "undo"), self.record.last("claimed")
+        if sent and claimed and sent.seq > claimed.seq:
+            self.record = self.store.claim(
+                self.record, worker=self.worker, lease_ms=self.lease_ms, again=True
+            )
+
     def context(self, deadline: float, *, key: str | None = None) -> Context:
         """What the target is to be told. A rollback (which has its own key) is conditional on the
         version that our effect left, an effect on the version that was approved."""

@@ -8,7 +8,7 @@ from tallystick.core import canonical
 from tallystick.core.canonical import Json
 from tallystick.core.errors import InvalidInput, KeyConflict, TargetUnreadable
 from tallystick.jobs.action import Action, Protection, overrides, protection_of
-from tallystick.jobs.record import Content
+from tallystick.jobs.record import Content, Record
 from tallystick.jobs.registry import Registry, validate
 from tallystick.jobs.states import State
 from tallystick.jobs.store import Store
@@ -76,18 +76,19 @@ def propose(
 
 
 def compensation(
-    store: Store, registry: Registry, spec: Action, given: Any, *, parent: str, by: str
+    store: Store, registry: Registry, spec: Action, given: Any, *, parent: Record, by: str
 ) -> str:
     """Store the action that undoes `parent`, already approved with it; its id.
 
-    Repeated, it finds the one that exists. Raises like `propose`.
+    Repeated, it finds the one that exists. Raises like `propose`, and `LeaseLost` if the caller
+    does not hold the parent any more.
     """
-    key = rollback_key(parent)
+    key = rollback_key(parent.id)
     params, form = validate(spec, given)
     request = request_digest(spec.name, form)
     owner, now = store.owner_of(key)
     if owner is None:
-        reason = f"undoes action {parent}, whose verification failed"
+        reason = f"undoes action {parent.id}, whose verification failed"
         content = _content(
             store,
             registry,
@@ -98,10 +99,16 @@ def compensation(
             by=by,
             reason=reason,
             now=now,
-            compensates=parent,
+            compensates=parent.id,
         )
         owner = store.propose(
-            content, request, State.APPROVED, who=by, event="compensates", due_ms=0
+            content,
+            request,
+            State.APPROVED,
+            who=by,
+            event="compensates",
+            due_ms=0,
+            parent=parent,
         )
     if owner[1] != request:
         raise KeyConflict(key=key, id=owner[0], stored=owner[1], offered=request)

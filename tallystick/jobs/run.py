@@ -304,6 +304,7 @@ def start(attempt: Attempt) -> None:
 def act(attempt: Attempt, *, before: Json, **facts: Any) -> None:
     """Store the intent, then call the target once, then store what it said."""
     spec, params = attempt.spec, attempt.params
+    attempt.fresh_token()
     began = boottime()
     number = attempt.record.attempts + 1
     attempt.move(State.RUNNING, "intent", lease="hold", attempt=number, before=before, **facts)
@@ -368,6 +369,7 @@ def settle(attempt: Attempt) -> None:
 
 def close_under_fence(attempt: Attempt, before: Json, facts: dict[str, Any]) -> None:
     """No further try is allowed: forbid late effects, then say what is there."""
+    attempt.fresh_token()
     problem = attempt.raise_fence()
     look = attempt.look(lambda now: Verdict.equal(expected=before, observed=now), before)
     if look.verdict.answer is Answer.HOLDS and not problem:

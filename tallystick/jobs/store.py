@@ -43,11 +43,20 @@ class Store(Upkeep):
         return (_mark(mark) if mark else None), now
 
     def propose(
-        self, content: Content, request: str, state: State, *, who: str, event: str, due_ms: int
+        self,
+        content: Content,
+        request: str,
+        state: State,
+        *,
+        who: str,
+        event: str,
+        due_ms: int,
+        parent: Record | None = None,
     ) -> tuple[str, str]:
         """Store a new action under its idempotency key, unless the key has an owner.
 
-        Returns the id and request digest that own the key now: ours, or the earlier ones.
+        Returns the id and request digest that own the key now: ours, or the earlier ones. With
+        `parent`, an action that the caller holds, only while it still does; else `LeaseLost`.
         """
         text, digest = content.sealed()
         line = first_line(digest, state, who=who, event=event)
@@ -61,6 +70,7 @@ class Store(Upkeep):
                 self.keys.index(state),
                 self.keys.due,
                 self.keys.counters,
+                *([self.keys.action(parent.id)] if parent else []),
             ],
             [
                 content.id,
@@ -74,10 +84,13 @@ class Store(Upkeep):
                 json.dumps(bump),
                 secrets.token_hex(8),
                 counters.IDENTITY,
+                json.dumps(_guard(parent.tip) if parent else {}),
             ],
         )
         if code == "malformed":
             raise self._foreign(found)
+        if code == "refused":
+            raise LeaseLost(id=content.compensates, what="claim", found=found)
         return _mark(found) if code == "owned" else (content.id, request)
 
     # --- reading -------------------------------------------------------------------------
@@ -155,21 +168,24 @@ class Store(Upkeep):
             fresh = self.load(record.id)
             if any(stored.hash == line.hash for stored in fresh.lines):
                 return fresh  # it is stored; the reply was lost, and a note came on top
-            ours = fresh.state is record.state and fresh.tip.owner == record.owner != ""
-            if what == "head" and ours:
+            if what == "head" and self._still_ours(record, fresh):
                 record = fresh  # a note came meanwhile, and the claim is still ours
                 continue
             error = LeaseLost if record.owner and what != "state" else Conflict
             raise error(id=record.id, what=what, found=found)
 
-    def claim(self, record: Record, *, worker: str, lease_ms: int) -> Record:
-        """Take the lease and the next fencing token.
+    @staticmethod
+    def _still_ours(record: Record, fresh: Record) -> bool:
+        return fresh.state is record.state and fresh.tip.owner == record.owner != ""
+
+    def claim(self, record: Record, *, worker: str, lease_ms: int, again: bool = False) -> Record:
+        """Take the lease and the next fencing token; `again`, only the token, on our own lease.
 
         The tokens of fenced types grow across all their actions, since a target keeps one fence
         for a resource and not for an action. Raises `LeaseLost` or `Conflict` if someone else was
         faster, `Stopped` if nothing may begin.
         """
-        owner = secrets.token_hex(8)
+        owner, lease = (record.owner, "hold") if again else (secrets.token_hex(8), "take")
         fenced = record.content.protection == Protection.FENCED
         highest = record.fence if fenced else 0
         while True:
@@ -180,18 +196,21 @@ class Store(Upkeep):
                 token=max(record.token, highest) + 1,
                 evidence={"event": "claimed", "lease": owner},
             )
-            reply = self._move(record, record.tip, line, owner, "take", lease_ms, lease_ms)
+            reply = self._move(record, record.tip, line, owner, lease, lease_ms, lease_ms)
             if reply[0] == "ok":
                 return record.then(line, at=int(reply[1]), owner=owner, lease_ms=int(reply[2]))
             if reply[1] == "stopped":
                 raise Stopped(id=record.id, scope=reply[2])
-            if reply[1] != "fence":
-                fresh = self.load(record.id)
-                if any(stored.hash == line.hash for stored in fresh.lines):
-                    return fresh  # it is ours; the reply was lost, and a note came on top
-                error = LeaseLost if reply[1] == "lease" else Conflict
+            if reply[1] == "fence":
+                highest = int(reply[2])  # another action of a fenced type was claimed meanwhile
+                continue
+            fresh = self.load(record.id)
+            if any(stored.hash == line.hash for stored in fresh.lines):
+                return fresh  # it is ours; the reply was lost, and a note came on top
+            if reply[1] != "head" or not self._still_ours(record, fresh):
+                error = LeaseLost if again or reply[1] == "lease" else Conflict
                 raise error(id=record.id, what=reply[1], found=reply[2])
-            highest = int(reply[2])  # another action of a fenced type was claimed meanwhile
+            record = fresh  # a note came meanwhile, and the claim is still ours
 
     def close_damage(
         self, stored: Stored, to: State, *, who: str, evidence: Mapping[str, Any]
@@ -219,12 +238,6 @@ class Store(Upkeep):
             self.bump(counters.conflict(line.to_state))
             remedy = "No arrow leads there."
             raise IllegalMove(id=id, state=tip.state, to=line.to_state, remedy=remedy)
-        guard = {
-            "state": tip.state,
-            "token": str(tip.token),
-            "owner": tip.owner,
-            "head": tip.head,
-        }
         change = self._change(record, tip, line, id=id) | {
             "owner": owner,
             "lease": lease,
@@ -248,7 +261,7 @@ class Store(Upkeep):
             ],
             [
                 id,
-                json.dumps(guard),
+                json.dumps(_guard(tip) | {"head": tip.head}),
                 _text(line.body() | {"hash": line.hash}),
                 line.hash,
                 json.dumps(given),
@@ -343,20 +356,14 @@ class Store(Upkeep):
             known = self._repeat(lambda: self._client.hmget(self.keys.counters, births))
         return str(name) if any(known) else "corrupt"
 
-    # --- leases --------------------------------------------------------
-
-    def renew(self, id: str, owner: str, *, lease_ms: int) -> bool:
-        """Lengthen a lease; False if it is not this attempt's any more."""
-        keys = [self.keys.lease(id), self.keys.due]
-        return bool(self._script("renew", keys, [owner, id, lease_ms]))
-
-    def release(self, id: str, owner: str) -> bool:
-        """Free the action of a dead work-horse and make it due now; False if it was not its."""
-        return bool(self._script("release", [self.keys.lease(id), self.keys.due], [owner, id]))
-
 
 _ACTED = {State.RUNNING, State.VERIFYING, State.ROLLING_BACK}
 assert not _ACTED & AT_REST
+
+
+def _guard(tip: Tip) -> dict[str, str]:
+    """The claim that a script compares: whoever made a later one has moved the token or owner."""
+    return {"state": tip.state, "token": str(tip.token), "owner": tip.owner}
 
 
 def _gate(record: Record, line: Line) -> list[str] | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tallystick.core import canonical
 from tallystick.core.canonical import Json
-from tallystick.core.errors import StoreError, TallystickError, UnknownId
+from tallystick.core.errors import LeaseLost, StoreError, TallystickError, UnknownId
 from tallystick.jobs.action import Action, Protection
 from tallystick.jobs.attempt import Attempt, Look, boottime
 from tallystick.jobs.decision import Reply, Seen, Situation, Stage, Step, decide
@@ -119,6 +119,7 @@ def _send_undo(attempt: Attempt, wrong: Json) -> None:
     before = attempt.record.fact("intent", "before")
     result = attempt.record.fact("replied", "result")
     key = rollback_key(attempt.record.id)
+    attempt.fresh_token()
     began = boottime()
     tries = len(attempt.record.events("undo")) + 1
     attempt.move(State.ROLLING_BACK, "undo", lease="hold", attempt=tries, key=key)
@@ -215,7 +216,7 @@ def _start_compensation(attempt: Attempt, declared: Compensate) -> None:
         return
     try:
         _enqueue_compensation(attempt, declared)
-    except StoreError:
+    except (StoreError, LeaseLost):
         raise
     except TallystickError as error:
         _failed(attempt, None, f"the compensation could not be enqueued: {error}")
@@ -228,7 +229,7 @@ def _enqueue_compensation(attempt: Attempt, declared: Compensate) -> None:
         attempt.registry,
         _compensating_type(attempt, declared),
         plan["params"],
-        parent=attempt.record.id,
+        parent=attempt.record,
         by=attempt.worker,
     )
     attempt.checkpoint("after_compensation")

@@ -21,7 +21,7 @@ EVERYTHING = "*"
 
 
 class Upkeep(Wire):
-    """The parts of the store that belong to no single action."""
+    """The parts of the store that decide nothing about an action."""
 
     # --- what is due ---------------------------------------------------------------------------
 
@@ -48,6 +48,15 @@ class Upkeep(Wire):
         if names:
             with self._errors():
                 self._repeat(lambda: self._client.zrem(self.keys.workers, *names))
+
+    def renew(self, id: str, owner: str, *, lease_ms: int) -> bool:
+        """Lengthen a lease; False if it is not this attempt's any more."""
+        keys = [self.keys.lease(id), self.keys.due]
+        return bool(self._script("renew", keys, [owner, id, lease_ms]))
+
+    def release(self, id: str, owner: str) -> bool:
+        """Free the action of a dead work-horse and make it due now; False if it was not its."""
+        return bool(self._script("release", [self.keys.lease(id), self.keys.due], [owner, id]))
 
     def unschedule(self, id: str) -> None:
         """Nobody needs to look at this action any more (it is closed, and its entry was stale)."""

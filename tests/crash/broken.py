@@ -110,7 +110,7 @@ def _approved_version(attempt: Attempt, deadline: float, *, key: str | None = No
 
 
 READABLE, BLIND, FENCED = Protection.READABLE, Protection.BLIND, Protection.FENCED
-BOTH, FROZEN, CUT = Victim.BOTH, Victim.FROZEN, Victim.CONNECTION
+BOTH, FROZEN, CUT, CALL = Victim.BOTH, Victim.FROZEN, Victim.CONNECTION, Victim.CALL
 
 _CLEAN = (Unit(READABLE, COMMIT, None),)
 _DEATHS = (Unit(READABLE, COMMIT, BOTH), Unit(BLIND, COMMIT, BOTH))
@@ -180,9 +180,13 @@ MUTANTS = (
            script("move", ("redis.call('ZREM', KEYS[5], id)", "local _ = id")), _CLEAN, _PLACE),
     Mutant("the lease is not dropped",
            script("move", ("redis.call('DEL', KEYS[3])", "local _ = id")), _CLEAN, _PLACE),
-    Mutant("the idempotency key is not SET NX",
+    Mutant("two sends under one fencing token",
+           replaced(Attempt, "fresh_token", lambda attempt: None),
+           (Unit(FENCED, COMMIT, CALL, CALL),), _TWICE),
+    Mutant("the idempotency key is not SET NX, and compensations are born without a claim",
            script("propose", ("if mark then return", "if false then return"),
                   ("redis.call('SET', KEYS[1], ARGV[2], 'NX')",
-                   "redis.call('SET', KEYS[1], ARGV[2])")),
+                   "redis.call('SET', KEYS[1], ARGV[2])"),
+                  ("if found ~= value then", "if false then")),
            (Unit(READABLE, COMPENSATED, FROZEN),), (*_TWICE, *_PLACE)),
 )  # fmt: skip

@@ -10,12 +10,14 @@ import itertools
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from tallystick import Context, NotApplied, Protection, StaleFence
 from tallystick.approvals import Keyring, Signer
 from tallystick.core.errors import StoreError, TallystickError
 from tallystick.jobs import wire
@@ -25,7 +27,7 @@ from tallystick.jobs.settings import Settings
 from tallystick.jobs.store import Store
 from tests.crash import checker
 from tests.crash.actions import COMMIT, types
-from tests.crash.life import Died, Life, Script
+from tests.crash.life import Died, Life, NoAnswer, Script
 from tests.crash.scenario import Outcome, Scenario, Victim, Violation
 from tests.crash.target import Target
 from tests.server.conftest import Server
@@ -101,6 +103,8 @@ class Scene:
     thawed: bool = False
     surprises: list[str] = field(default_factory=list)
     queue: deque[str] = field(default_factory=deque)
+    flying: deque[Callable[[], object]] = field(default_factory=deque)
+    """Calls of the target that are under way."""
 
     def __post_init__(self) -> None:
         strikes, none = Script.of(self.scenario.strikes), Script.of(())
@@ -120,7 +124,7 @@ class Scene:
             if due := self._due():
                 self.queue.extend(due)
             elif self.store.open_work() == 0:
-                if self.frozen is None:
+                if self.frozen is None and not self.arrive():
                     break
                 self.thaw()
             elif not self._time_passes():
@@ -195,10 +199,11 @@ class Scene:
             settings=self.settings,
             keyring=self.place.keyring,
             types=lambda life: types(
-                Target(self.place.folder, life.point), self.scenario.protection
+                Remote(self.place.folder, life.point, self.flying), self.scenario.protection
             ),
             name=f"worker-{self.lives}",
             frozen=self.freeze,
+            arrives=self.arrive,
         )
 
     def _take_all(self, life: Life) -> Life:
@@ -257,6 +262,14 @@ class Scene:
             self._hear(frozen.life)
             frozen.life.store.close()
 
+    def arrive(self) -> bool:
+        """What is under way to the target arrives; whether anything was."""
+        if not self.flying:
+            return False
+        with contextlib.suppress(NotApplied, StaleFence):
+            self.flying.popleft()()
+        return True
+
     # --- time ------------------------------------------------------------------------------------
 
     def _due(self) -> list[str]:
@@ -274,6 +287,23 @@ class Scene:
         pipe.zadd(keys.due, dict.fromkeys(ids, 0))
         pipe.execute()
         return True
+
+
+@dataclass(frozen=True)
+class Remote(Target):
+    """The target at the other end of a network, which may deliver late."""
+
+    flying: deque[Callable[[], object]] = field(default_factory=deque)
+
+    def call(
+        self, protection: Protection, item: str, value: str, what: str, context: Context
+    ) -> dict[str, Any]:
+        try:
+            return super().call(protection, item, value, what, context)
+        except NoAnswer:
+            late = Target(self.folder)
+            self.flying.append(partial(late.call, protection, item, value, what, context))
+            raise TimeoutError("no answer") from None
 
 
 class Frozen(threading.Thread):

@@ -20,13 +20,19 @@ from tallystick.jobs.run import Runner
 from tallystick.jobs.settings import Settings
 from tallystick.jobs.store import Store
 from tests.crash.scenario import Strike, Victim
+from tests.crash.target import RESTORE, SET, UNDO
 from tests.crash.wiretap import Tapped, tapped_store
 
 _PATIENCE_SECONDS = 60
+_CALLS = {f"before {what}" for what in (SET, UNDO, RESTORE)}
 
 
 class Died(BaseException):
     """The worker dies here. Nothing catches it but those who bury it."""
+
+
+class NoAnswer(Exception):
+    """The call of the target is on its way, and its caller hears nothing."""
 
 
 @dataclass
@@ -36,6 +42,7 @@ class Script:
 
     strikes: deque[Strike]
     moment: int = 0
+    lost_one: bool = False
     struck: list[str] = field(default_factory=list)
     trace: list[str] = field(default_factory=list)
 
@@ -48,12 +55,21 @@ class Script:
         """Whether somebody is still to be frozen."""
         return any(strike.victim is Victim.FROZEN for strike in self.strikes)
 
-    def passes(self, moment: str) -> Victim | None:
+    @property
+    def loses_a_call(self) -> bool:
+        """Whether the next strike is at a call of the target."""
+        return bool(self.strikes) and self.strikes[0].victim is Victim.CALL and not self.lost_one
+
+    def passes(self, moment: str, *, at_target: bool) -> Victim | None:
         """This moment is reached; who is struck now, if anybody.
 
-        Inside a transaction the target is locked, so that is no moment to stand still.
+        Inside a transaction the target is locked, so that is no moment to stand still, or for a
+        late call to arrive.
         """
-        if moment.startswith("inside") and self.strikes and self.strikes[0].victim is Victim.FROZEN:
+        waits = self.strikes and self.strikes[0].victim in {Victim.FROZEN, Victim.CALL}
+        if moment.startswith("inside") and waits:
+            return None
+        if self.loses_a_call and not (at_target and moment in _CALLS):
             return None
         self.moment += 1
         self.trace.append(moment)
@@ -61,6 +77,7 @@ class Script:
             return None
         self.moment = 0
         self.struck.append(moment)
+        self.lost_one = self.lost_one or self.strikes[0].victim is Victim.CALL
         return self.strikes.popleft().victim
 
 
@@ -87,6 +104,7 @@ class Life:
         types: Callable[["Life"], list[type[Action]]],
         name: str,
         frozen: Callable[["Life"], None],
+        arrives: Callable[[], bool],
     ) -> None:
         self.script: Script | None = script
         self.dead = self.orphan = False
@@ -98,6 +116,7 @@ class Life:
         self.stopped, self.goes_on = threading.Event(), threading.Event()
         self._redis = redis
         self._frozen = frozen
+        self._arrives = arrives
         self._link: Tapped | None = None
         self.store: Store = tapped_store(url, settings.namespace, self)
         self.registry = Registry(types(self))
@@ -158,7 +177,7 @@ class Life:
     def _moment(self, name: str, link: Tapped | None) -> None:
         if self.dead:
             raise Died
-        victim = self.script.passes(name) if self.script else None
+        victim = self.script.passes(name, at_target=link is None) if self.script else None
         if victim is None:
             return
         if link and name.startswith("after"):
@@ -171,6 +190,9 @@ class Life:
                 self.orphan, self.killed_by = True, victim
             case Victim.FROZEN:
                 self._frozen(self)
+            case Victim.CALL:
+                if not self._arrives():
+                    raise NoAnswer
             case _:
                 self._lose_link(victim, link)
 

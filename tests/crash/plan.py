@@ -20,6 +20,7 @@ SINGLE = (
     Victim.OUTAGE,
     Victim.CONNECTION,
     Victim.FROZEN,
+    Victim.CALL,
 )
 
 DOUBLE = (
@@ -29,9 +30,12 @@ DOUBLE = (
     (Victim.PARENT, Victim.BOTH),
     (Victim.FROZEN, Victim.FROZEN),
     (Victim.FROZEN, Victim.BOTH),
+    (Victim.CALL, Victim.CALL),
+    (Victim.CALL, Victim.BOTH),
+    (Victim.CALL, Victim.FROZEN),
 )
 """A second blow during the recovery from the first. Twice frozen: the first wakes at that moment of
-the second's run."""
+the second's run; and a call under way arrives then."""
 
 COSTLY = ((Victim.REDIS, Victim.HORSE), (Victim.BOTH, Victim.REDIS), (Victim.OUTAGE, Victim.BOTH))
 """The same with a server that must be started again: fewer of these."""
@@ -94,7 +98,8 @@ def whole() -> list[Unit]:
                 units.append(Unit(protection, path, victim, None, stride))
             for first, second in DOUBLE:
                 step = 1 if first is second else 2
-                units.append(Unit(protection, path, first, second, step * sparse, sparse))
+                stride = 1 if first is Victim.CALL else step * sparse
+                units.append(Unit(protection, path, first, second, stride, sparse))
             for first, second in COSTLY:
                 units.append(Unit(protection, path, first, second, 4 * sparse, 2 * sparse))
     return sorted(units, key=_weight, reverse=True)
@@ -111,6 +116,7 @@ def cut() -> list[Unit]:
             units.append(Unit(protection, path, Victim.REDIS, None, 4 * stride, offset=at))
         units.append(Unit(protection, COMMIT, Victim.BOTH, Victim.BOTH, 5, 5, offset=at))
         units.append(Unit(protection, COMMIT, Victim.FROZEN, Victim.FROZEN, 4, 5, offset=at % 4))
+        units += [Unit(protection, path, Victim.CALL, Victim.CALL) for path in (COMMIT, IN_BAND)]
     return units
 
 

@@ -30,6 +30,9 @@ class Victim(StrEnum):
     FROZEN = "frozen"
     """Parent and work-horse stop past the lease, another worker takes over, and they go on: at
     the end, or, if the next strike is `FROZEN` too, at that moment of the other's run."""
+    CALL = "call under way"
+    """A call of the target gets no answer, and arrives late: when all is at rest, or, if the next
+    strike is `CALL` too, at that moment."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@
 -- KEYS[4] index        sorted set of the state of birth
 -- KEYS[5] due          sorted set
 -- KEYS[6] counters     hash
+-- KEYS[7] parent       hash of the action that this one undoes, if it undoes one
 -- ARGV[1] id           of the new action
 -- ARGV[2] owner mark   "<id> <request digest>", stored under the key
 -- ARGV[3] content      canonical JSON
@@ -17,7 +18,9 @@
 -- ARGV[9] counters     JSON list of fields to bump
 -- ARGV[10] identity    random name for this store, kept if it has none yet (counter field
 --                      ARGV[11]), by which a restored store is told from another one
--- Returns {'ok', at}; {'owned', mark} if the key has an owner (perhaps this very id, when the
+-- ARGV[12] guard       JSON {state, token, owner}: the claim that the caller has on the parent
+-- Returns {'ok', at}; {'refused', found} if the parent is not the caller's any more, since nobody
+-- may undo behind the back of whoever decides about it now; {'owned', mark} if the key has an owner (perhaps this very id, when the
 -- reply to an earlier call was lost); {'malformed', key} if a key is of a foreign type.
 
 for at, kind in pairs({[1] = 'string', [4] = 'zset', [5] = 'zset', [6] = 'hash'}) do
@@ -25,6 +28,10 @@ for at, kind in pairs({[1] = 'string', [4] = 'zset', [5] = 'zset', [6] = 'hash'}
 end
 local mark = redis.call('GET', KEYS[1])
 if mark then return {'owned', mark} end
+for name, value in pairs(cjson.decode(ARGV[12])) do
+  local found = redis.call('HGET', KEYS[7], name)
+  if found ~= value then return {'refused', found or ''} end
+end
 if redis.call('EXISTS', KEYS[2], KEYS[3]) > 0 then return {'malformed', KEYS[2]} end
 local fields = cjson.decode(ARGV[9])
 
