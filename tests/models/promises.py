@@ -84,7 +84,7 @@ def what_is_claimed_is_so(books: Books) -> None:
             assert books.effects(record) == 0, f"{record.id} is {record.state}, and was done"
         if record.state is State.ROLLED_BACK:
             value = books.target.value(str(record.content.params["item"]))
-            ours = {CROOKED, record.content.params["value"]}
+            ours = CROOKED, record.content.params["value"]
             assert value not in ours, f"{record.id} is rolled back, and {value!r} is there"
 
 
