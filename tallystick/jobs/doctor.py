@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import math
-import statistics
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
@@ -180,6 +179,8 @@ class Guard:
         self._findings: list[Finding] = []
         self._looked: Look | None = None
         self._next = -math.inf
+        self.refusals = 0
+        """How many looks in a row refused: one alone may have met a busy moment."""
         self._told: frozenset[tuple[str, Severity]] = frozenset()
 
     @property
@@ -189,10 +190,8 @@ class Guard:
 
     @property
     def refuses(self) -> bool:
-        """Whether no new work may be taken; so also until the first answer. Never so if the
-        setting `guard` is to warn."""
-        enforced = self._settings.guard == "refuse"
-        return enforced and (self._looked is None or bool(self.refusing))
+        """Whether no new work may be taken; so also until the first answer."""
+        return self._looked is None or bool(self.refusing)
 
     def check(self, now: float) -> list[Finding]:
         """What holds at `now` (of a monotonic clock), worst first; looks anew when it is time.
@@ -223,14 +222,15 @@ class Guard:
     def _look(self) -> None:
         server, config = self._probe.server(), self._probe.config()
         looks = [self._probe.look() for _ in range(_GUARD_TRIPS)]
-        facts = Facts(
-            timing=_timing(self._settings, statistics.median(look.trip for look in looks)),
+        facts = Facts(  # the fastest trip: a busy host is no distant server
+            timing=_timing(self._settings, min(look.trip for look in looks)),
             server=server,
             config=config,
             clock=Clock(looks[-1], self._looked),
         )
         self._looked = looks[-1]
         self._findings = waived(essential(facts), self._waivers)
+        self.refusals = self.refusals + 1 if self.refusing else 0
 
     def _tell(self) -> None:
         """Log what has changed since the last time."""
@@ -240,9 +240,7 @@ class Guard:
             if told in before or finding.severity is Severity.OK:
                 continue
             if finding.severity.refuses:
-                enforced = self._settings.guard == "refuse"
-                what = "no new work is taken" if enforced else "UNSAFE"
-                log.error("%s: %s", what, _line(finding))
+                log.error("no new work is taken: %s", _line(finding))
             elif finding.waived:
                 log.warning("UNSAFE, waived by TALLYSTICK_ALLOW_UNSAFE: %s", _line(finding))
             else:

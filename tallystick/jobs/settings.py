@@ -1,7 +1,7 @@
 """The settings: read from the environment once, at the edge, and passed inward."""
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 import platformdirs
 from pydantic import Field, ValidationError, field_validator, model_validator
@@ -36,9 +36,6 @@ class Settings(BaseSettings):
     """Where the embedded server and, unless `key_dir` is set, the approval keys live."""
     key_dir: Path | None = None
     """Folder of the approval keys: `approval.key` (private) and `trusted.json` (public keys)."""
-    guard: Literal["warn", "refuse"] = "warn"
-    """What a worker does on a server that the essential checks of the doctor refuse: say so
-    loudly, or take no work until it is mended."""
     allow_unsafe: Annotated[tuple[str, ...], NoDecode] = ()
     """Checks of the doctor, separated by commas, that warn instead of stopping work."""
 

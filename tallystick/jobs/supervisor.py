@@ -122,7 +122,7 @@ class Supervisor:
             self._sweep_at = now + _SWEEP_SECONDS
             self._safely(self._recover)
         over = self.burst and not self._stopping
-        if over and (self._guard.refuses or self._finished(now)):
+        if over and (self._guard.refusals > 1 or self._finished(now)):
             self._stop()
         return not (self._stopping and not self.horses)
 

@@ -132,9 +132,3 @@ def command(server: Server, *words: object) -> Any:
         return client.execute_command(*words)  # type: ignore[no-untyped-call]
     finally:
         client.close()
-
-
-@pytest.fixture(autouse=True)
-def _enforced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The guard refuses here; that it only warns by default has a test of its own."""
-    monkeypatch.setenv("TALLYSTICK_GUARD", "refuse")

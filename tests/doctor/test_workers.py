@@ -13,17 +13,6 @@ from tests.server.conftest import Site, eventually
 pytestmark = pytest.mark.server
 
 
-def test_a_guard_that_is_to_warn_says_so_and_takes_work(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TALLYSTICK_GUARD", "warn")
-    everysec(site)
-    id = site.approved("item.readable", "warned")
-    site.worker()
-    assert site.at_rest(id) == "committed"
-    eventually(lambda: "UNSAFE: appendfsync" in site.log(), "it says so")
-
-
 OFTEN = """
 import sys
 from tallystick.cli import main
