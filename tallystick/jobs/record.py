@@ -286,13 +286,14 @@ class Record:
 
     @property
     def lost_claims(self) -> int:
-        """Claims in a row whose worker left no other trace: it died, each time."""
-        count = 0
+        """Claims in a row whose worker left no other trace: it died, each time. One that drew a
+        further token on its own lease is one."""
+        leases = set()
         for line in reversed(self.lines):
             if line.event != "claimed":
                 break
-            count += 1
-        return count
+            leases.add(line.evidence.get("lease"))
+        return len(leases)
 
     def fact(self, event: str, name: str) -> Any:
         """A fact of the newest line of this event, or None."""

@@ -17,6 +17,7 @@ from tallystick.core.errors import Conflict, LeaseLost, Stopped, UnknownId
 from tallystick.jobs.action import Protection
 from tallystick.jobs.attempt import Attempt, Look, Unwatched, Watch, boottime
 from tallystick.jobs.decision import Lease, Reply, Seen, Situation, Stage, Step, decide
+from tallystick.jobs.giving_up import give_up, kills_workers
 from tallystick.jobs.judging import (
     before_intent,
     last_reply,
@@ -45,9 +46,6 @@ from tallystick.metrics import counters
 from tallystick.verifiers import Answer, Verdict
 
 log = logging.getLogger("tallystick.run")
-
-MAX_LOST_CLAIMS = 5
-"""After so many workers that died holding an action before its intent, a person must look."""
 
 _STOPPED_SECONDS = 2
 """How soon an action that the stop switch holds is offered again."""
@@ -241,6 +239,8 @@ class Runner:
     def _walk(self, attempt: Attempt) -> State:
         try:
             match attempt.record.state:
+                case _ if kills_workers(attempt.record):
+                    give_up(attempt)
                 case State.APPROVED:
                     start(attempt)
                 case State.ROLLING_BACK:
@@ -272,7 +272,6 @@ def start(attempt: Attempt) -> None:
             stage=Stage.APPROVED,
             protection=attempt.protection,
             seen=before_intent(attempt, look),
-            attempts_left=record.lost_claims <= MAX_LOST_CLAIMS,
         )
     )
     facts: dict[str, Any] = {"precondition": look.verdict.as_json(), "rule": decided.rule}
@@ -293,11 +292,7 @@ def start(attempt: Attempt) -> None:
             wait = _LOOK_AGAIN_SECONDS[min(looks, len(_LOOK_AGAIN_SECONDS) - 1)]
             attempt.move(State.APPROVED, "looked", lease="drop", due_ms=wait * 1000, **facts)
         case _:
-            why = (
-                "the effect is there without an intent: state was lost, or it was done by hand"
-                if decided.rule == 8
-                else f"{record.lost_claims - 1} workers died holding it; nothing was sent"
-            )
+            why = "the effect is there without an intent: state was lost, or it was done by hand"
             attempt.move(State.UNKNOWN, "halted", lease="drop", why=why, **facts)
 
 
