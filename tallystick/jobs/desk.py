@@ -1,5 +1,7 @@
 """What every part of the service stands on: its parts, and read-decide-move without races."""
 
+import random
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -27,7 +29,11 @@ from tallystick.jobs.view import ActionRecord
 
 Answer = TypeVar("Answer")
 
-_CONFLICTS = 10
+_CONFLICTS = 200
+"""Each means that somebody else's step was stored; a large quorum may vote all at once."""
+
+_SPREAD_SECONDS = 0.01
+"""Those who lost against the same step do not all come back at the same instant."""
 
 
 class Desk:
@@ -87,6 +93,7 @@ class Desk:
                 return step(record)
             except Conflict as conflict:
                 last = conflict
+                time.sleep(random.uniform(0, _SPREAD_SECONDS))
         assert last is not None
         raise last
 

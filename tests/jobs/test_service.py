@@ -94,6 +94,25 @@ def test_two_approvals_at_once_make_a_quorum_of_two() -> None:
     assert {vote.who for vote in record_of(other, id).votes} == {"anna", "ben"}
 
 
+def test_a_vote_is_not_turned_away_however_many_others_come_first() -> None:
+    _, bench = opened(policy=Policy(quorum=31))
+    other = beside(bench)
+    id = bench.propose(DEPOSIT, TEN).id
+    others = iter(range(30))
+
+    class Crowded(Store):
+        def read(self, id: str) -> Stored:
+            stored = super().read(id)
+            for number in others:
+                other.tally.approve(id, by=f"other-{number}")
+                break
+            return stored
+
+    bench.tally.store = Crowded(bench.redis, bench.settings.namespace)
+    assert bench.tally.approve(id, by="anna").state is State.APPROVED
+    assert len(record_of(other, id).votes) == 31
+
+
 def test_the_same_person_approving_twice_at_once_is_one_vote(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
