@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rq import Queue as RqQueue
-from rq.exceptions import DuplicateJobError, StopRequested
+from rq.exceptions import DeserializationError, DuplicateJobError, NoSuchJobError, StopRequested
 from rq.job import Job as RqJob
 from rq.serializers import JSONSerializer
 from rq.timeouts import BaseDeathPenalty
@@ -66,30 +66,51 @@ def perform_with(run: Callable[[str], Any], *, refused: Callable[[str], None]) -
 class ActionJob(RqJob):
     """A job that can only be a wake-up, whatever its hash in Redis says."""
 
+    _told = False
+
     def __init__(self, id: str | None = None, connection: Any = None, serializer: Any = None):
         super().__init__(id, connection=connection, serializer=JSONSerializer)
 
     def restore(self, raw_data: Any) -> Any:
-        super().restore(raw_data)
+        """Take over what is stored. RQ ends a worker that meets a field which it cannot read, and
+        passes over a job that does not exist: so this one does not."""
+        try:
+            super().restore(raw_data)
+        except NoSuchJobError:
+            raise
+        except Exception as error:  # what lies in Redis can be anything
+            raise NoSuchJobError(str(self._refusal(_unreadable(error)))) from error
         self._success_callback_name = self._failure_callback_name = None
         self._stopped_callback_name = None
         self.webhooks = []
         self.retries_left = self.repeats_left = None
 
+    def _deserialize_data(self) -> None:
+        """Read name and arguments; RQ does so for its log, before it asks for the function. Raises
+        what RQ knows to handle."""
+        try:
+            super()._deserialize_data()  # type: ignore[no-untyped-call]
+        except DeserializationError as error:
+            self._refusal(_unreadable(error.__cause__))
+            raise
+
     @property
     def func(self) -> Callable[..., Any]:
-        try:
-            name, instance, args, kwargs = self.func_name, self.instance, self.args, self.kwargs
-        except Exception as error:  # what lies in Redis can be anything
-            raise self._refusal(f"unreadable ({type(error).__name__})") from error
+        name, instance, args, kwargs = self.func_name, self.instance, self.args, self.kwargs
         if name != ENTRY_POINT or instance is not None or kwargs or not _one_id(args):
             raise self._refusal(str(name))
         return _perform or import_attribute(ENTRY_POINT)
 
     def _refusal(self, function: str) -> ForeignJob:
         refusal = ForeignJob(id=self.id, function=function[:200])
-        _refused(str(refusal))
+        if not self._told:
+            self._told = True
+            _refused(str(refusal))
         return refusal
+
+
+def _unreadable(error: BaseException | None) -> str:
+    return f"unreadable ({type(error).__name__})"
 
 
 class ActionQueue(RqQueue):

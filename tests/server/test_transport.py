@@ -18,7 +18,7 @@ from tests.server.conftest import Server, Site, eventually
 pytestmark = pytest.mark.server
 
 
-def forge(server: Server, function: str, *args: object, **fields: str) -> str:
+def forge(server: Server, function: str, *args: object, **fields: str | bytes) -> str:
     """Put a job straight into Redis, as anybody who can write there could."""
     client = connect(server.url, timeout=5, retries=False, decode=False)
     job = Job.create(function, args=args, connection=client, serializer=JSONSerializer)
