@@ -29,7 +29,8 @@ def log_alert(alert: str) -> None:
 class Recoverer:
     """Moves what is due into the queue, and alerts from the outbox to a channel.
 
-    `deliver(alert)` gets each alert as canonical JSON, at least once; it raises to have it again.
+    `deliver(alert)` gets each alert as canonical JSON, at least once; it raises to have it again
+    at the next pass.
     """
 
     def __init__(
@@ -72,5 +73,9 @@ class Recoverer:
     def _empty_outbox(self) -> None:
         """Deliver every alert that waits; one whose delivery raises stays, with those after it."""
         for alert in self._store.alerts():
-            self._deliver(alert)
+            try:
+                self._deliver(alert)
+            except Exception:  # whatever a channel raises: recovery goes on without it
+                log.warning("an alert could not be delivered, and waits", exc_info=True)
+                return
             self._store.delivered(alert)
