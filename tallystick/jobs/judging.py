@@ -8,7 +8,7 @@ from tallystick.jobs.action import Action, protection_of
 from tallystick.jobs.attempt import Attempt, Look
 from tallystick.jobs.decision import Reply, Seen, Stage
 from tallystick.jobs.record import Content, Record
-from tallystick.jobs.registry import validate
+from tallystick.jobs.registry import Registry, validate
 from tallystick.jobs.states import CLOSED, HALTED, State
 from tallystick.rollback import plan
 from tallystick.verifiers import Answer, Verdict
@@ -88,6 +88,15 @@ def mismatch(spec: Action, record: Record) -> str:
     if canonical.dumps(form) != canonical.dumps(record.content.params):
         return "the code reads its parameters differently"
     return ""
+
+
+def missing_undo(registry: Registry, content: Content) -> str:
+    """Why this worker could not have it undone by the action that was approved for that; empty if
+    it could."""
+    name, version = content.rollback.get("action"), content.rollback.get("version")
+    if name is None or (isinstance(version, int) and registry.find(str(name), version)):
+        return ""
+    return f"this worker does not know version {version} of {name}, which would undo it"
 
 
 def made_up_intent(spec: Action, content: Content, before: Json) -> str:

@@ -23,6 +23,7 @@ from tallystick.jobs.judging import (
     last_reply,
     made_up_intent,
     mismatch,
+    missing_undo,
     our_own,
     stage_of,
     stricter_policy,
@@ -193,6 +194,7 @@ class Runner:
         """Hold the action, unless its type is not known here or someone else was faster."""
         spec = self.registry.find(record.content.action, record.content.version)
         problem = "this worker does not know it" if spec is None else mismatch(spec, record)
+        problem = problem or missing_undo(self.registry, record.content)
         if spec is None or problem:
             self._leave_alone(stored, record.content.action, problem)
             return None
