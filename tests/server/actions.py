@@ -2,7 +2,7 @@
 
 The file keeps one row per item and an append-only ledger of effects, written in one transaction.
 An *arm* is a file that makes the next run do something drastic at a point, once:
-`kill-horse-before`, `kill-horse-after`, `kill-all-before`, `kill-all-after`, `hang`.
+`kill-horse-P`, `kill-all-P` or `hang-P`, where P is one of before, after, verify, undo.
 """
 
 import contextlib
@@ -108,6 +108,7 @@ class SetItem(Action):
         db.execute("INSERT INTO effect VALUES (?, ?, ?, ?)", row)
 
     def verify(self, params: Any, before: Any, now: Any, result: Any) -> Verdict:
+        at("verify")
         return Verdict.equal(expected=params.value, observed=now["value"] if now else None)
 
     def restored(self, params: Any, before: Any, now: Any) -> Verdict:
@@ -115,6 +116,7 @@ class SetItem(Action):
         return Verdict.equal(expected=was, observed=is_now)
 
     def undo(self, params: Any, before: Any, result: Any, context: Context) -> None:
+        at("undo")
         with target() as db:
             old = before["value"] if before else None
             self.change(db, params.item, old, context, "undo")

@@ -90,8 +90,9 @@ class Site:
         return os.environ | {
             "TALLYSTICK_REDIS_URL": self.server.url,
             "TALLYSTICK_DATA_DIR": str(self.folder / "data"),
-            "TALLYSTICK_ACTIONS": ACTIONS,
+            "TALLYSTICK_ACTIONS": ",".join(self.settings.actions),
             "TALLYSTICK_LEASE_SECONDS": str(self.settings.lease_seconds),
+            "TALLYSTICK_EFFECT_DEADLINE_SECONDS": str(self.settings.effect_deadline),
             "TARGET_DIR": str(self.folder),
         }
 
@@ -127,20 +128,27 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def site(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    monkeypatch.setenv("TARGET_DIR", str(tmp_path))
+    with opened(tmp_path, server, ACTIONS, monkeypatch) as found:
+        yield found
+
+
+@contextlib.contextmanager
+def opened(
+    folder: Path, server: Server, module: str, monkeypatch: pytest.MonkeyPatch, *, lease: float = 2
+) -> Iterator[Site]:
+    """A site whose workers know the types of this module; they are killed at its end."""
+    monkeypatch.setenv("TARGET_DIR", str(folder))
     settings = Settings.load(
-        redis_url=server.url,
-        data_dir=tmp_path / "data",
-        actions=(ACTIONS,),
-        lease_seconds=2,
+        redis_url=server.url, data_dir=folder / "data", actions=(module,), lease_seconds=lease
     )
     with actions.target():
         pass
-    tally = Tallystick.from_settings(settings)
-    found = Site(tmp_path, server, settings, tally)
-    yield found
-    for process in found.workers:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        process.wait(10)
-    tally.close()
+    with Tallystick.from_settings(settings) as tally:
+        found = Site(folder, server, settings, tally)
+        try:
+            yield found
+        finally:
+            for process in found.workers:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+                process.wait(10)
