@@ -88,6 +88,7 @@ class Supervisor:
         self._recoverer = Recoverer(self._store, self._transport, settings)
         self._witness = witness.Witness(settings.data_dir)
         self._selector = selectors.DefaultSelector()
+        self._idle_since = time.monotonic()
         if self.burst:
             self._store.ping()
         for number in _STOPS:

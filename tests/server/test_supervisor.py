@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from tallystick.jobs.connection import connect
 from tests.server import actions
 from tests.server.conftest import Site, eventually
 
@@ -104,6 +105,15 @@ def test_an_action_of_a_type_that_the_worker_does_not_know_is_left_alone(site: S
     assert site.tally.store.snapshot().counters["unknown_types|item.readable"] >= 1
     site.worker()
     assert site.at_rest(id) == "committed"
+
+
+def test_a_burst_waits_for_what_is_not_due_yet(site: Site) -> None:
+    id = site.approved("item.readable", "soon")
+    client = connect(site.server.url, timeout=5, retries=False, decode=False)
+    client.delete("rq:queue:tallystick")  # as if a work-horse had just taken the wake-up
+    client.close()
+    assert site.worker("--burst").wait(30) == 0
+    assert site.tally.get(id).state == "committed"
 
 
 def test_a_burst_ends_when_there_is_nothing_to_do(site: Site) -> None:
