@@ -244,10 +244,11 @@ def _enqueue_compensation(attempt: Attempt, declared: Compensate) -> None:
 
 
 def _compensating_type(attempt: Attempt, declared: Compensate) -> Action:
-    """The type and version that were approved as the rollback. Raises `UnknownAction`."""
+    """The type and version that were approved as the rollback."""
     version = int(str(attempt.record.content.rollback["version"]))
     found = attempt.registry.find(declared.action, version)
-    return found or attempt.registry.latest(declared.action)
+    assert found is not None  # an action is claimed only where what would undo it is known
+    return found
 
 
 def compensation_of(store: Store, record: Record) -> Record | None:
