@@ -24,26 +24,51 @@ _CALLS = {
 
 _SETTLES = {"resolved", "acknowledged"}
 
+_FAILURES = {*_CALLS, State.PRECONDITION_FAILED}
+_PROOFS = {(counters.CANARY, State.COMMITTED), (counters.DRILL, State.ROLLED_BACK)}
+"""The ends of the canary and of the drill that prove that the stages before them work."""
+
 
 @dataclass(frozen=True, slots=True)
 class Consequences:
     """Counter fields to bump; the attention to raise (a field), lower (empty) or leave (None);
-    and the alert to put into the outbox, if any."""
+    the alert to put into the outbox, if any; and the counter fields whose newest action is to be
+    remembered, with what is remembered of it (JSON)."""
 
     bump: tuple[str, ...]
     attention: str | None = None
     alert: str | None = None
+    mark: tuple[str, ...] = ()
+    newest: str = ""
 
 
 def of(line: Line, *, id: str, action: str) -> Consequences:
     """What this line brings about, for this action of this type."""
     reason = _reason(line)
     settled = "" if line.event in _SETTLES else None
+    counted = tuple(_counted(line, action))
+    marked = tuple(name for name in counted if name != counters.MOVES and _telling(line, action))
     return Consequences(
-        tuple(_counted(line, action)),
+        counted,
         counters.attention(action, reason) if reason else settled,
         _alert(line, id, action, reason) if reason else None,
+        marked,
+        _newest(line, id) if marked else "",
     )
+
+
+def _telling(line: Line, action: str) -> bool:
+    """Whether somebody will ask which action was the last that this line's counters counted."""
+    entered = line.from_state != line.to_state
+    failed = line.to_state in _FAILURES and line.event not in _SETTLES
+    proof = (action, line.to_state) in _PROOFS
+    return (entered and (failed or proof)) or line.event in {"late_evidence", "corrupt"}
+
+
+def _newest(line: Line, id: str) -> str:
+    trace = line.evidence.get("trace_id")
+    named = {"trace_id": trace} if isinstance(trace, str) else {}
+    return canonical.dumps({"action_id": id, **named}).decode()
 
 
 def _counted(line: Line, action: str) -> list[str]:
@@ -55,18 +80,21 @@ def _counted(line: Line, action: str) -> list[str]:
             fields.append(counters.decision(to))
         if to in {State.ROLLED_BACK, State.ROLLBACK_FAILED} and line.event != "resolved":
             fields.append(counters.rollback(action, to))
-    for name, field in (
-        ("precondition", counters.precondition),
-        ("verdict", counters.verification),
-    ):
-        verdict = line.evidence.get(name)
-        if isinstance(verdict, dict):
-            fields.append(field(action, str(verdict.get("answer"))))
+    if answer := _answer(line, "precondition"):
+        fields.append(counters.precondition(action, answer))
+    # What the target refused was not applied, so there is no effect that could be verified.
+    if to != State.FAILED and (answer := _answer(line, "verdict")):
+        fields.append(counters.verification(action, answer))
     if line.event == "late_evidence":
         fields.append(counters.FENCING_REJECTIONS)
     if line.event == "corrupt":
         fields.append(counters.security_event("corrupt_record"))
     return fields
+
+
+def _answer(line: Line, name: str) -> str:
+    verdict = line.evidence.get(name)
+    return str(verdict.get("answer")) if isinstance(verdict, dict) else ""
 
 
 def _reason(line: Line) -> str:

@@ -49,6 +49,16 @@ class Keys:
         return self._name("counters")
 
     @property
+    def marks(self) -> str:
+        """Hash counter field -> JSON {at, action_id, trace_id}: the newest action behind it."""
+        return self._name("marks")
+
+    @property
+    def leases(self) -> str:
+        """Sorted set of the ids that are claimed, by the millisecond at which the lease ends."""
+        return self._name("leases")
+
+    @property
     def outbox(self) -> str:
         """List of alerts (canonical JSON) that no channel has delivered yet, oldest first."""
         return self._name("outbox")

@@ -258,6 +258,8 @@ class Store(Upkeep):
                 self.keys.outbox,
                 self.keys.attention,
                 self.keys.stops,
+                self.keys.leases,
+                self.keys.marks,
             ],
             [
                 id,
@@ -285,6 +287,8 @@ class Store(Upkeep):
             "seq": str(line.seq),
             "conflict": counters.conflict(line.to_state),
             "bump": follows.bump,
+            "mark": follows.mark or None,
+            "newest": follows.newest or None,
             "alert": follows.alert,
             "attention": follows.attention,
             "gate": _gate(record, line) if record else None,
@@ -317,6 +321,8 @@ class Store(Upkeep):
                     self.keys.outbox,
                     self.keys.attention,
                     self.keys.index(State.CORRUPT),
+                    self.keys.leases,
+                    self.keys.marks,
                     *others,
                 ],
                 [
@@ -331,6 +337,8 @@ class Store(Upkeep):
                     follows.alert or "",
                     follows.attention or "",
                     line.token,
+                    json.dumps(follows.mark),
+                    follows.newest,
                 ],
             )
             if reply[0] == "malformed":

@@ -1,6 +1,7 @@
 """What keeps a store going: what is due, who lives, what is counted, who must be told."""
 
 import contextlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from tallystick.jobs.record import Line, Tampered
 from tallystick.jobs.states import OPEN, State
 from tallystick.jobs.wire import Wire
 from tallystick.metrics import counters
-from tallystick.metrics.counters import Snapshot
+from tallystick.metrics.counters import Mark, ServerInfo, Snapshot
 
 _WORKER_SILENCE_MS = 15_000
 _OVERDUE_MS = 10_000
@@ -37,7 +38,8 @@ class Upkeep(Wire):
 
     def step_down(self, recoverer: str) -> None:
         """Give up being the active recoverer, if this token is."""
-        self._script("release", [self.keys.recoverer, self.keys.due], [recoverer, ""])
+        keys = [self.keys.recoverer, self.keys.due, self.keys.leases]
+        self._script("release", keys, [recoverer, ""])
 
     def heartbeat(self, names: Sequence[str]) -> int:
         """Say that these work-horses live; the number of all that do."""
@@ -51,12 +53,14 @@ class Upkeep(Wire):
 
     def renew(self, id: str, owner: str, *, lease_ms: int) -> bool:
         """Lengthen a lease; False if it is not this attempt's any more."""
-        keys = [self.keys.lease(id), self.keys.due]
-        return bool(self._script("renew", keys, [owner, id, lease_ms]))
+        return bool(self._script("renew", self._lease_keys(id), [owner, id, lease_ms]))
 
     def release(self, id: str, owner: str) -> bool:
         """Free the action of a dead work-horse and make it due now; False if it was not its."""
-        return bool(self._script("release", [self.keys.lease(id), self.keys.due], [owner, id]))
+        return bool(self._script("release", self._lease_keys(id), [owner, id]))
+
+    def _lease_keys(self, id: str) -> list[str]:
+        return [self.keys.lease(id), self.keys.due, self.keys.leases]
 
     def unschedule(self, id: str) -> None:
         """Nobody needs to look at this action any more (it is closed, and its entry was stale)."""
@@ -149,7 +153,7 @@ class Upkeep(Wire):
         return name or "", self._whole(counters.MOVES, moves)
 
     def snapshot(self, *, queue_depth: int = 0) -> Snapshot:
-        """All numbers at one instant, in one round trip; no scan grows with the actions."""
+        """All numbers at one instant; no command of it grows with the number of actions."""
         states, open_states = list(State), sorted(OPEN)
         with self._errors():
             seconds, micros = self._repeat(self._client.time)
@@ -157,6 +161,9 @@ class Upkeep(Wire):
 
             def ask(pipe: Any) -> None:
                 pipe.hgetall(self.keys.counters)
+                pipe.hgetall(self.keys.marks)
+                pipe.zcount(self.keys.leases, now, "+inf")
+                pipe.zcount(self.keys.leases, "-inf", now)
                 pipe.llen(self.keys.outbox)
                 pipe.zcount(self.keys.workers, now - _WORKER_SILENCE_MS, "+inf")
                 pipe.zcount(self.keys.due, "-inf", now - _OVERDUE_MS)
@@ -166,10 +173,15 @@ class Upkeep(Wire):
                 for state in open_states:
                     pipe.zrange(self.keys.index(state), 0, 0, withscores=True)
 
-            bumped, alerts, workers, overdue, stops, *rest = self._together(ask)
+            bumped, marks, held, lapsed, alerts, workers, overdue, stops, *rest = self._together(
+                ask
+            )
         sizes, firsts = rest[: len(states)], rest[len(states) :]
         return Snapshot(
             counters={field: int(n) for field, n in bumped.items() if n.lstrip("-").isdecimal()},
+            marks=_marks(marks),
+            leases_active=held,
+            leases_overdue=lapsed,
             actions=dict(zip(states, sizes, strict=True)),
             oldest={
                 state: first[0][1] / 1000
@@ -181,12 +193,46 @@ class Upkeep(Wire):
             queue_depth=queue_depth,
             undelivered_alerts=alerts,
             stops=tuple(sorted(stops)),
+            server=self.server_info(),
+        )
+
+    def server_info(self) -> ServerInfo | None:
+        """What the server tells of itself; None where it does not tell us."""
+        try:
+            with self._errors():
+                told = self._repeat(
+                    lambda: self._client.info("memory", "persistence", "stats", "replication")
+                )
+        except StoreRefused:  # not allowed to ask, or a server that cannot answer
+            return None
+        return ServerInfo(
+            memory_used=int(told.get("used_memory", 0)),
+            memory_max=int(told.get("maxmemory", 0)),
+            evicted=int(told.get("evicted_keys", 0)),
+            persistence={
+                "aof_enabled": told.get("aof_enabled") == 1,
+                "aof_last_write": told.get("aof_last_write_status", "ok") == "ok",
+                "aof_last_rewrite": told.get("aof_last_bgrewrite_status", "ok") == "ok",
+                "rdb_last_save": told.get("rdb_last_bgsave_status", "ok") == "ok",
+            },
+            replicas=int(told.get("connected_slaves", 0)),
         )
 
     def waiting_for_people(self) -> list[str]:
         """The ids of the actions that have called a person who has not answered."""
         with self._errors():
             return sorted(self._repeat(lambda: self._client.hkeys(self.keys.attention)))
+
+
+def _marks(found: Mapping[str, str]) -> dict[str, Mark]:
+    """What is remembered of the newest actions; what cannot be read is left out."""
+    marks = {}
+    for field, text in found.items():
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            told = json.loads(text)
+            id, trace = str(told["action_id"])[:16], str(told.get("trace_id", ""))[:32]
+            marks[field] = Mark(id, int(told["at"]) / 1000, trace)
+    return marks
 
 
 def _next_operation(texts: Sequence[str], who: str, evidence: Mapping[str, Json]) -> Line:

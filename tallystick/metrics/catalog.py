@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal, TypeAlias
 
-from tallystick.metrics.counters import ATTENTION, STAGE_BOUNDS_MS
+from tallystick.metrics.counters import ATTENTION, MOVES, PERSISTENCE, STAGE_BOUNDS_MS
 from tallystick.verifiers import Answer
 
 
@@ -49,6 +49,12 @@ _TYPES = Given.ACTION_TYPES
 _STATES = Given.STATES
 _ANSWERS = tuple(answer.value for answer in Answer)
 
+JOURNAL_LINES = Family(
+    "tallystick_journal_lines_total",
+    "counter",
+    "Lines of all journals; it never goes back unless Redis lost what it had confirmed.",
+    counted=MOVES,
+)
 TRANSITIONS = Family(
     "tallystick_transitions_total",
     "counter",
@@ -105,7 +111,7 @@ PRECONDITIONS = Family(
 VERIFICATIONS = Family(
     "tallystick_verifications_total",
     "counter",
-    "Finished verifications, by answer; inconclusive counts as neither of the others.",
+    "Finished verifications of effects, by answer; what was not applied has none.",
     {"action_type": _TYPES, "result": _ANSWERS},
     counted="verifications",
 )
@@ -133,7 +139,7 @@ WORKHORSE_EXITS = Family(
     "tallystick_workhorse_exits_total",
     "counter",
     "Work-horses that did not end by themselves.",
-    {"reason": ("signal", "deadline", "error")},
+    {"reason": ("signal", "deadline", "hang", "error")},
     counted="workhorse_exits",
 )
 SECURITY_EVENTS = Family(
@@ -149,6 +155,24 @@ UNKNOWN_TYPES = Family(
     "Wake-ups left alone because the worker does not know the action type or its version.",
     {"action_type": _TYPES},
     counted="unknown_types",
+)
+LEASES_ACTIVE = Family(
+    "tallystick_leases_active", "gauge", "Actions that a worker holds by a lease that runs."
+)
+LEASES_OVERDUE = Family(
+    "tallystick_leases_overdue",
+    "gauge",
+    "Actions whose lease ran out and that no other worker has taken over yet.",
+)
+CANARY_COMMITTED = Family(
+    "tallystick_canary_last_committed_timestamp_seconds",
+    "gauge",
+    "Unix time at which a canary was last committed, 0 if never; absent until one is proposed.",
+)
+CANARY_ROLLED_BACK = Family(
+    "tallystick_canary_last_rolled_back_timestamp_seconds",
+    "gauge",
+    "Unix time at which a drill was last rolled back, 0 if never; absent until one is proposed.",
 )
 WORKERS = Family("tallystick_workers", "gauge", "Work-horses whose heartbeat is fresh.")
 OVERDUE = Family(
@@ -171,6 +195,24 @@ REDIS_UP = Family(
     "gauge",
     "1 if the exporter could read Redis for this answer; at 0 it shows only its own families.",
 )
+REDIS_MEMORY_USED = Family(
+    "tallystick_redis_memory_used_bytes", "gauge", "Memory that Redis has allocated."
+)
+REDIS_MEMORY_MAX = Family(
+    "tallystick_redis_memory_max_bytes", "gauge", "Memory that Redis may allocate; 0 is no limit."
+)
+REDIS_EVICTED = Family(
+    "tallystick_redis_evicted_keys_total",
+    "counter",
+    "Keys that Redis threw away to save memory since it started; must stay 0.",
+)
+REDIS_PERSISTENCE = Family(
+    "tallystick_redis_persistence_ok",
+    "gauge",
+    "1 if this part of keeping data on disk worked the last time, or is switched on.",
+    {"check": PERSISTENCE},
+)
+REDIS_REPLICAS = Family("tallystick_redis_replicas", "gauge", "Replicas that are connected.")
 COLLECT_DURATION = Family(
     "tallystick_exporter_collect_duration_seconds",
     "gauge",
@@ -189,6 +231,7 @@ BUILD_INFO = Family(
 )
 
 FAMILIES = (
+    JOURNAL_LINES,
     TRANSITIONS,
     CONFLICTS,
     ATTENTION_OPEN,
@@ -205,11 +248,20 @@ FAMILIES = (
     SECURITY_EVENTS,
     UNKNOWN_TYPES,
     WORKERS,
+    LEASES_ACTIVE,
+    LEASES_OVERDUE,
     OVERDUE,
     QUEUE_DEPTH,
     UNDELIVERED,
     STOPPED,
+    CANARY_COMMITTED,
+    CANARY_ROLLED_BACK,
     REDIS_UP,
+    REDIS_MEMORY_USED,
+    REDIS_MEMORY_MAX,
+    REDIS_EVICTED,
+    REDIS_PERSISTENCE,
+    REDIS_REPLICAS,
     COLLECT_DURATION,
     COLLECT_ERRORS,
     BUILD_INFO,

@@ -13,10 +13,11 @@ from typing import NamedTuple, TypeAlias
 
 from prometheus_client import Metric
 from prometheus_client.registry import Collector as CollectorProtocol
+from prometheus_client.samples import Exemplar
 
 from tallystick.metrics import catalog, counters
 from tallystick.metrics.catalog import FAMILIES, Family, Given
-from tallystick.metrics.counters import Snapshot
+from tallystick.metrics.counters import CANARY, DRILL, Mark, ServerInfo, Snapshot
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +33,7 @@ class _Sample(NamedTuple):
     name: str
     labels: Mapping[str, str]
     value: float
+    exemplar: Exemplar | None = None
 
 
 class Collector(CollectorProtocol):
@@ -89,8 +91,9 @@ class Collector(CollectorProtocol):
 
     def _product(self, snapshot: Snapshot) -> dict[Family, Iterable[_Sample]]:
         series = self._counted(snapshot.counters) | self._levels(snapshot)
+        series |= _canaries(snapshot) | _server(snapshot.server)
         shown: dict[Family, Iterable[_Sample]] = {
-            family: _samples(family, values) for family, values in series.items()
+            family: _samples(family, values, snapshot.marks) for family, values in series.items()
         }
         shown[catalog.STAGE_DURATION] = _stage_durations(snapshot.counters)
         return shown
@@ -116,6 +119,8 @@ class Collector(CollectorProtocol):
             catalog.ACTIONS: {(_text(state),): max(n, 0) for state, n in actions.items()},
             catalog.OLDEST: {(at,): oldest[at] for at in self._open_states if at in oldest},
             catalog.WORKERS: {(): max(snapshot.workers, 0)},
+            catalog.LEASES_ACTIVE: {(): max(snapshot.leases_active, 0)},
+            catalog.LEASES_OVERDUE: {(): max(snapshot.leases_overdue, 0)},
             catalog.OVERDUE: {(): max(snapshot.overdue, 0)},
             catalog.QUEUE_DEPTH: {(): max(snapshot.queue_depth, 0)},
             catalog.UNDELIVERED: {(): max(snapshot.undelivered_alerts, 0)},
@@ -175,18 +180,64 @@ def _stage(fields: Mapping[str, int], stage: str, bounds: tuple[int, ...]) -> tu
     return buckets, total
 
 
-def _samples(family: Family, series: Series) -> list[_Sample]:
+def _canaries(snapshot: Snapshot) -> dict[Family, Series]:
+    """When the canary and the drill last ended well; nothing where nobody keeps any."""
+    ends = {
+        catalog.CANARY_COMMITTED: (CANARY, "committed"),
+        catalog.CANARY_ROLLED_BACK: (DRILL, "rolled_back"),
+    }
+    shown: dict[Family, Series] = {}
+    for family, (kind, end) in ends.items():
+        mark = snapshot.marks.get(counters.transition(kind, end))
+        proposed = snapshot.counters.get(counters.transition(kind, "waiting_for_approval"), 0)
+        shown[family] = {(): mark.at if mark else 0} if mark or proposed else {}
+    return shown
+
+
+def _server(info: ServerInfo | None) -> dict[Family, Series]:
+    if info is None:
+        return {}
+    return {
+        catalog.REDIS_MEMORY_USED: {(): info.memory_used},
+        catalog.REDIS_MEMORY_MAX: {(): info.memory_max},
+        catalog.REDIS_EVICTED: {(): info.evicted},
+        catalog.REDIS_PERSISTENCE: {
+            (check,): info.persistence[check] for check in counters.PERSISTENCE
+        },
+        catalog.REDIS_REPLICAS: {(): info.replicas},
+    }
+
+
+def _samples(
+    family: Family, series: Series, marks: Mapping[str, Mark] | None = None
+) -> list[_Sample]:
     return [
-        _Sample(family.name, dict(zip(family.labels, values, strict=True)), value)
+        _Sample(
+            family.name,
+            dict(zip(family.labels, values, strict=True)),
+            value,
+            _exemplar(family, values, marks or {}),
+        )
         for values, value in series.items()
     ]
+
+
+def _exemplar(
+    family: Family, values: tuple[str, ...], marks: Mapping[str, Mark]
+) -> Exemplar | None:
+    """The newest action that a counter of failures has counted; only counters may have one."""
+    mark = marks.get(counters.SEPARATOR.join((family.counted, *values)))
+    if mark is None or family.type != "counter":
+        return None
+    ids = {"action_id": mark.action_id, "trace_id": mark.trace_id}
+    return Exemplar({name: id for name, id in ids.items() if id}, 1, mark.at)
 
 
 def _metric(family: Family, samples: Iterable[_Sample]) -> Metric:
     suffix = _SUFFIX_OF_TYPE.get(family.type, "")
     metric = Metric(family.name.removesuffix(suffix), family.help, family.type)
     for sample in samples:
-        metric.add_sample(sample.name, dict(sample.labels), sample.value)
+        metric.add_sample(sample.name, dict(sample.labels), sample.value, exemplar=sample.exemplar)
     return metric
 
 

@@ -51,7 +51,7 @@ def replay(action: str) -> str:
 
 
 def workhorse_exit(reason: str) -> str:
-    """Work-horses that did not end by themselves: signal, deadline or error."""
+    """Work-horses that did not end by themselves: signal, deadline, hang or error."""
     return _join("workhorse_exits", reason)
 
 
@@ -64,6 +64,12 @@ def unknown_type(action: str) -> str:
     """Wake-ups left alone because this worker does not know the type or version."""
     return _join("unknown_types", action)
 
+
+CANARY = "tallystick.canary"
+"""The type of the action that goes through every stage on a schedule, to prove that they work."""
+
+DRILL = "tallystick.drill"
+"""The type of the action that lands wrong on purpose, to prove that rollback works."""
 
 MOVES = "moves"
 """Every line of every journal: the length of history, by which a rewind is noticed."""
@@ -91,11 +97,39 @@ STAGE_BOUNDS_MS: Mapping[str, tuple[int, ...]] = {
     "approved": (100, 500, 1_000, 5_000, 15_000, 60_000, 300_000, 1_800_000),
     "running": (10, 50, 100, 500, 1_000, 5_000, 10_000, 30_000),
     "verifying": (10, 50, 100, 500, 1_000, 5_000, 10_000, 30_000),
-    "rolling_back": (10, 100, 500, 1_000, 5_000, 15_000, 60_000, 300_000),
+    "rolling_back": (10, 100, 500, 1_000, 5_000, 15_000, 60_000, 300_000, 900_000),
 }
 """Upper bounds, in milliseconds, of the histogram of each stage. The script bumps
 `stage|STATE|BOUND` of the first bound that fits (`inf` beyond the last) and adds the milliseconds
 to `stage|STATE|sum`; the exporter accumulates."""
+
+
+PERSISTENCE = ("aof_enabled", "aof_last_write", "aof_last_rewrite", "rdb_last_save")
+"""The parts of keeping data on disk that Redis tells about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The newest action behind a counter field: the exemplar of its series."""
+
+    action_id: str
+    at: float
+    """Unix seconds."""
+    trace_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """What the server tells of itself."""
+
+    memory_used: int
+    """Bytes."""
+    memory_max: int
+    """Bytes; 0 is no limit."""
+    evicted: int
+    persistence: Mapping[str, bool]
+    """By `PERSISTENCE`."""
+    replicas: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +137,17 @@ class Snapshot:
     """What the store shows at one instant; every part is O(1) in the number of actions."""
 
     counters: Mapping[str, int] = field(default_factory=dict)
+    marks: Mapping[str, Mark] = field(default_factory=dict)
+    """By counter field, for those of failures and of canaries."""
     actions: Mapping[str, int] = field(default_factory=dict)
     """Actions now, by state."""
     oldest: Mapping[str, float] = field(default_factory=dict)
     """Unix seconds at which the oldest action of a state entered it; absent where none."""
     workers: int = 0
     """Work-horses whose heartbeat is fresh."""
+    leases_active: int = 0
+    leases_overdue: int = 0
+    """Leases that ran out, of actions that nobody has taken over."""
     overdue: int = 0
     """Actions that somebody should have looked at more than ten seconds ago."""
     queue_depth: int = 0
@@ -117,6 +156,8 @@ class Snapshot:
     """The scopes (action types, or `*`) in which new intents are stopped."""
     undelivered_alerts: int = 0
     """Alerts in the outbox that no channel has taken yet."""
+    server: ServerInfo | None = None
+    """None where the server does not tell."""
 
 
 def _join(*parts: str) -> str:

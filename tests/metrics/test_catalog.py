@@ -21,6 +21,7 @@ BOUNDED_LABELS = {
     "result",
     "decision",
     "kind",
+    "check",
     "version",
 }
 

@@ -2,17 +2,19 @@
 
 import itertools
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import pytest
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families as parse_text
+from prometheus_client.samples import Exemplar
 
 from tallystick.metrics import counters
 from tallystick.metrics.catalog import FAMILIES
 from tallystick.metrics.collector import Collector
-from tallystick.metrics.counters import Snapshot
+from tallystick.metrics.counters import Mark, ServerInfo, Snapshot
 
 TYPES = ("bank.transfer", "mail.send")
 OPEN = ("waiting_for_approval", "approved", "running", "unknown")
@@ -29,12 +31,25 @@ Shown = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 FULL = Snapshot(
     counters={counters.transition("bank.transfer", "running"): 3},
+    marks={
+        counters.transition(counters.CANARY, "committed"): Mark("c" * 16, 1_764_000_100.5),
+        counters.transition(counters.DRILL, "rolled_back"): Mark("d" * 16, 1_764_000_200.5),
+    },
     actions={"running": 1, "committed": 2},
     oldest={"running": 1_764_000_000.25},
     workers=2,
+    leases_active=6,
+    leases_overdue=5,
     overdue=1,
     queue_depth=7,
     undelivered_alerts=4,
+    server=ServerInfo(
+        memory_used=1_000_000,
+        memory_max=2_000_000,
+        evicted=0,
+        persistence=dict.fromkeys(counters.PERSISTENCE, True) | {"aof_last_write": False},
+        replicas=1,
+    ),
 )
 
 
@@ -134,6 +149,7 @@ def values_of(samples: Shown, name: str) -> list[float]:
             key("tallystick_idempotent_replays_total", action_type="mail.send"),
         ),
         (counters.FENCING_REJECTIONS, key("tallystick_fencing_rejections_total")),
+        (counters.MOVES, key("tallystick_journal_lines_total")),
         (
             counters.workhorse_exit("deadline"),
             key("tallystick_workhorse_exits_total", reason="deadline"),
@@ -167,10 +183,68 @@ def test_levels_of_the_snapshot_are_shown_as_they_are() -> None:
     assert samples[key("tallystick_actions", state="running")] == 1
     assert samples[key("tallystick_actions", state="approved")] == 0
     assert samples[key("tallystick_workers")] == 2
+    assert samples[key("tallystick_leases_active")] == 6
+    assert samples[key("tallystick_leases_overdue")] == 5
     assert samples[key("tallystick_overdue_actions")] == 1
     assert samples[key("tallystick_queue_depth")] == 7
     assert samples[key("tallystick_undelivered_alerts")] == 4
     assert samples[key("tallystick_redis_up")] == 1
+    assert samples[key("tallystick_redis_memory_used_bytes")] == 1_000_000
+    assert samples[key("tallystick_redis_memory_max_bytes")] == 2_000_000
+    assert samples[key("tallystick_redis_evicted_keys_total")] == 0
+    assert samples[key("tallystick_redis_persistence_ok", check="aof_enabled")] == 1
+    assert samples[key("tallystick_redis_persistence_ok", check="aof_last_write")] == 0
+    assert samples[key("tallystick_redis_replicas")] == 1
+
+
+def test_a_server_that_tells_nothing_of_itself_has_no_series_that_would_be_made_up() -> None:
+    assert not [name for name, _ in shown_for() if "_redis_" in name and "_up" not in name]
+
+
+def test_canary_is_shown_when_it_last_ended_well() -> None:
+    samples = shown(collector_of(lambda: FULL))
+    assert samples[key("tallystick_canary_last_committed_timestamp_seconds")] == 1_764_000_100.5
+    assert samples[key("tallystick_canary_last_rolled_back_timestamp_seconds")] == 1_764_000_200.5
+
+
+def test_canary_that_was_proposed_and_never_ended_well_is_shown_as_never() -> None:
+    proposed = counters.transition(counters.CANARY, "waiting_for_approval")
+    samples = shown_for(counters={proposed: 1})
+    assert samples[key("tallystick_canary_last_committed_timestamp_seconds")] == 0
+    assert key("tallystick_canary_last_rolled_back_timestamp_seconds") not in samples
+
+
+def test_nobody_who_keeps_no_canary_is_told_of_its_age() -> None:
+    assert not [name for name, _ in shown_for() if "canary" in name]
+
+
+def exemplars_of(snapshot: Snapshot) -> dict[tuple[str, frozenset[tuple[str, str]]], Exemplar]:
+    registry = CollectorRegistry()
+    registry.register(collector_of(lambda: snapshot))
+    parse = openmetrics_parser.text_string_to_metric_families
+    families = parse(openmetrics_of(registry))  # type: ignore[no-untyped-call]
+    return {
+        key(sample.name, **sample.labels): sample.exemplar
+        for family in families
+        for sample in family.samples
+        if sample.exemplar
+    }
+
+
+def test_counter_of_failures_carries_the_newest_action_as_its_exemplar() -> None:
+    failed = counters.verification("mail.send", "fails")
+    open_ones = counters.attention("mail.send", "verification_failed")
+    mark = Mark("420d76024f206e24", 1_764_000_000.25, "0af7651916cd43dd8448eb211c80319c")
+    found = exemplars_of(Snapshot({failed: 1, open_ones: 1}, marks={failed: mark, open_ones: mark}))
+    series = key("tallystick_verifications_total", action_type="mail.send", result="fails")
+    assert found.keys() == {series}
+    assert found[series].labels == {"action_id": mark.action_id, "trace_id": mark.trace_id}
+    assert (found[series].value, float(found[series].timestamp or 0)) == (1, mark.at)
+
+
+def test_exemplar_of_an_action_without_a_trace_names_the_action_alone() -> None:
+    found = exemplars_of(Snapshot({"moves": 1}, marks={"moves": Mark("420d76024f206e24", 5)}))
+    assert [exemplar.labels for exemplar in found.values()] == [{"action_id": "420d76024f206e24"}]
 
 
 def test_every_family_of_the_catalog_is_shown_and_no_other() -> None:
@@ -377,9 +451,6 @@ def test_no_series_says_when_a_counter_was_created() -> None:
 
 def test_number_of_series_does_not_depend_on_the_number_of_actions() -> None:
     few = shown(collector_of(lambda: FULL))
-    many = shown_for(
-        counters={counters.transition("bank.transfer", "running"): 3_000_000},
-        actions={"running": 1_000_000},
-        oldest=FULL.oldest,
-    )
-    assert few.keys() == many.keys()
+    counted = {counters.transition("bank.transfer", "running"): 3_000_000}
+    more = replace(FULL, counters=counted, actions={"running": 1_000_000}, leases_active=1_000_000)
+    assert few.keys() == shown(collector_of(lambda: more)).keys()

@@ -25,6 +25,14 @@ local function count(counters, fields)
   for _, field in ipairs(fields) do add(counters, field, 1) end
 end
 
+-- Keep, for each counter field, which action was the last that it counted: a JSON object, with
+-- `at` put first.
+local function remember(marks, fields, at, newest)
+  for _, field in ipairs(fields) do
+    redis.call('HSET', marks, field, '{"at":' .. at .. ',' .. string.sub(newest, 2))
+  end
+end
+
 -- Append a journal line: the caller's canonical body with `at` put first, which is where the
 -- canonical order wants it.
 local function append(journal, at, body)

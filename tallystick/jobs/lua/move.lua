@@ -10,6 +10,8 @@
 -- KEYS[8] outbox     list of alerts
 -- KEYS[9] attention  hash id -> counter field
 -- KEYS[10] stops     hash of the scopes in which no new intent is allowed
+-- KEYS[11] leases    sorted set of the ids that are claimed, by the ms at which the lease ends
+-- KEYS[12] marks     hash counter field -> the newest action behind it
 -- ARGV[1] id
 -- ARGV[2] guard      JSON {state, token, owner, head}: what the caller believes is stored
 -- ARGV[3] body       journal line without `at`, canonical JSON
@@ -20,6 +22,7 @@
 --   lease_ms   its length
 --   due_ms     milliseconds from now until somebody must look; -1 never
 --   bump       counter fields to bump
+--   mark, newest   counter fields, and the JSON object (without `at`) to keep for each
 --   gate       scopes that must not be stopped for this step
 --   fence      counter field of the shared fence, which the token must exceed, and then is
 --   conflict   counter field to bump when refused
@@ -33,7 +36,8 @@
 local id, hash = ARGV[1], ARGV[4]
 local guard, change = cjson.decode(ARGV[2]), cjson.decode(ARGV[5])
 
-local types = {'hash', 'list', 'string', 'zset', 'zset', 'zset', 'hash', 'list', 'hash', 'hash'}
+local types = {'hash', 'list', 'string', 'zset', 'zset', 'zset', 'hash', 'list', 'hash', 'hash',
+  'zset', 'hash'}
 for at, kind in ipairs(types) do
   if not is_a(KEYS[at], kind) then return {'malformed', KEYS[at]} end
 end
@@ -85,6 +89,7 @@ elseif change.due_ms then
   redis.call('ZREM', KEYS[4], id)
 end
 count(KEYS[7], change.bump or {})
+remember(KEYS[12], change.mark or {}, at, change.newest)
 if change.stage and entered then
   local spent, slot = at - entered, 'inf'
   for _, bound in ipairs(change.bounds) do
@@ -106,4 +111,10 @@ if change.attention then
     end
   end
 end
-return {'ok', at, redis.call('PTTL', KEYS[3])}
+local left = redis.call('PTTL', KEYS[3])
+if left >= 0 then
+  redis.call('ZADD', KEYS[11], string.format('%.0f', at + left), id)
+elseif change.owner == '' or (change.due_ms and change.due_ms < 0) then
+  redis.call('ZREM', KEYS[11], id)
+end
+return {'ok', at, left}
