@@ -9,12 +9,12 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from tallystick.cli import commands, doctoring, operations
+from tallystick.cli import commands, doctoring, monitoring, operations
 from tallystick.cli.common import app
 from tallystick.cli.render import visible
 from tallystick.core.errors import TallystickError
 
-__all__ = ["commands", "doctoring", "main", "operations"]
+__all__ = ["commands", "doctoring", "main", "monitoring", "operations"]
 
 
 def main(args: Sequence[str] | None = None) -> int:

@@ -9,7 +9,7 @@ import typer
 from rich.logging import RichHandler
 
 from tallystick.cli.common import Modules, app, console, opened
-from tallystick.core.errors import ActionModuleError, InvalidInput
+from tallystick.core.errors import ActionModuleError, InvalidInput, StoreError
 from tallystick.jobs.states import OPEN, State
 from tallystick.jobs.supervisor import Supervisor
 from tallystick.jobs.worker import Work
@@ -81,6 +81,10 @@ def exporter(
         if not tally.registry.names():
             log.warning("no action types are named: the first failure of a type starts a series")
         console.print(f"metrics at http://{host}:{server.port}/metrics")
+        try:
+            tally.store.ping()
+        except StoreError as error:
+            log.warning("tallystick_redis_up is 0 until the store answers: %s", error)
         try:
             signal.pause()
         finally:

@@ -8,9 +8,9 @@ from typing import Any
 from tallystick.core import canonical
 from tallystick.core.canonical import Json
 from tallystick.core.errors import StoreRefused
+from tallystick.jobs.census import Census
 from tallystick.jobs.record import Line, Tampered
 from tallystick.jobs.states import OPEN, State
-from tallystick.jobs.wire import Wire
 from tallystick.metrics import counters
 from tallystick.metrics.counters import Mark, ServerInfo, Snapshot
 
@@ -21,7 +21,7 @@ EVERYTHING = "*"
 """The scope of all action types."""
 
 
-class Upkeep(Wire):
+class Upkeep(Census):
     """The parts of the store that decide nothing about an action."""
 
     # --- what is due ---------------------------------------------------------------------------

@@ -29,6 +29,7 @@ class Wire:
             name: client.register_script(common + (lua / f"{name}.lua").read_text())
             for name in (
                 "heartbeat",
+                "inspect",
                 "move",
                 "propose",
                 "quarantine",

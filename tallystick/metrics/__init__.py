@@ -1,10 +1,5 @@
 """Counts: what the transition script counts, and how it is shown and alerted on."""
 
-from importlib.resources import files
+from tallystick.metrics.shipped import shipped
 
-__all__ = ["rules_text"]
-
-
-def rules_text() -> str:
-    """The Prometheus alert rules that are installed with the package, as YAML."""
-    return files("tallystick.metrics").joinpath("rules", "tallystick.rules.yaml").read_text("utf-8")
+__all__ = ["shipped"]

@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 _COUNTED = {family.counted: family for family in FAMILIES if family.counted}
 _SUFFIX_OF_TYPE = {"counter": "_total", "info": "_info"}
+_SAY_AGAIN_SECONDS = 60.0
 _MILLISECONDS = re.compile(r"[0-9]{1,15}")
 
 Series: TypeAlias = Mapping[tuple[str, ...], float]
@@ -59,6 +60,8 @@ class Collector(CollectorProtocol):
         self._version = _installed_version()
         self._errors = 0
         self._lock = threading.Lock()
+        self._blind_since = 0.0
+        self._say_again_at = 0.0
 
     def describe(self) -> Iterator[Metric]:
         """Name the families without reading the store, so that registering needs no Redis."""
@@ -82,12 +85,29 @@ class Collector(CollectorProtocol):
 
     def _snapshot(self) -> Snapshot | None:
         try:
-            return self._read()
+            snapshot = self._read()
         except Exception as error:  # whatever it is, the scrape must still say that we are blind
-            with self._lock:
-                self._errors += 1
-            log.warning("metrics: the store cannot be read: %s: %s", type(error).__name__, error)
+            self._say_blind(error)
             return None
+        self._say_seeing()
+        return snapshot
+
+    def _say_blind(self, error: Exception) -> None:
+        """Count it; say it at once, and then once a while."""
+        now = time.monotonic()
+        with self._lock:
+            self._errors += 1
+            self._blind_since = self._blind_since or now
+            if now < self._say_again_at:
+                return
+            self._say_again_at = now + _SAY_AGAIN_SECONDS
+        log.warning("metrics: the store cannot be read: %s: %s", type(error).__name__, error)
+
+    def _say_seeing(self) -> None:
+        with self._lock:
+            since, self._blind_since, self._say_again_at = self._blind_since, 0.0, 0.0
+        if since:
+            log.info("metrics: the store is read again, after %.0f s", time.monotonic() - since)
 
     def _product(self, snapshot: Snapshot) -> dict[Family, Iterable[_Sample]]:
         series = self._counted(snapshot.counters) | self._levels(snapshot)

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tallystick import Protection, State, TallystickError
+from tallystick.jobs.audit import audit
 from tallystick.jobs.record import Line
 from tallystick.metrics import counters
 from tallystick.testing import POINTS, Bench
@@ -68,6 +69,7 @@ def check(bench: Bench) -> None:
     check_transitions(bench)
     check_indexes(bench)
     check_attention(bench)
+    assert audit(bench.tally.store, bench.tally.keyring).differences == ()
 
 
 def check_transitions(bench: Bench) -> None:

@@ -419,6 +419,26 @@ def test_log_says_why_the_store_could_not_be_read(caplog: pytest.LogCaptureFixtu
     ]
 
 
+def test_log_says_once_a_while_that_the_store_cannot_be_read_and_when_it_can_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    store = Store(ConnectionError("refused"))
+    collector = collector_of(store.read)
+    for _ in range(5):
+        shown(collector)
+    store.state = FULL
+    shown(collector)
+    shown(collector)
+    assert [record.getMessage() for record in caplog.records] == [
+        "metrics: the store cannot be read: ConnectionError: refused",
+        "metrics: the store is read again, after 0 s",
+    ]
+    store.state = ConnectionError("refused again")
+    shown(collector)
+    assert "refused again" in caplog.text
+
+
 def test_store_is_read_once_for_each_scrape_and_not_when_registering() -> None:
     store = Store(FULL)
     registry = CollectorRegistry(auto_describe=True)

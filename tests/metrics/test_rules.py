@@ -1,92 +1,97 @@
-"""The alert rules: what promtool proves, and the conventions that it does not know."""
+"""The rules: what promtool proves, and the conventions that it does not know."""
 
-import os
 import re
-import shutil
-import subprocess
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from prometheus_client import CollectorRegistry, generate_latest
-from typer.main import get_command
 
-from tallystick.cli.common import app
 from tallystick.jobs.states import OPEN, State
-from tallystick.metrics import rules_text
 from tallystick.metrics.catalog import FAMILIES, Given
 from tallystick.metrics.collector import Collector
 from tallystick.metrics.counters import Snapshot
+from tallystick.metrics.shipped import RULES
+from tests.docs.pages import DOCS, firsts, sections
+from tests.metrics.scenarios import BOOKS, promtool_tests
+from tests.metrics.tools import (
+    ALERTS,
+    BY_NAME,
+    EVERY_RULE,
+    GROUPS,
+    RECORDED,
+    RECORDS,
+    TEXTS,
+    run,
+    write_shipped,
+)
 
-RULES = files("tallystick.metrics").joinpath("rules")
-RUNBOOKS = Path(__file__).parents[2] / "docs" / "runbooks"
-RUNBOOK_URL = "https://tallystick.example/runbooks/"
-
-ALERTS: list[dict[str, Any]] = [
-    rule for group in yaml.safe_load(rules_text())["groups"] for rule in group["rules"]
-]
-NAMES = [alert["alert"] for alert in ALERTS]
-PAGES = sorted(page.stem for page in RUNBOOKS.glob("*.md"))
-
+SITE = "https://tallystick.example/"
 FAMILY_OF = {name: family for family in FAMILIES for name in family.sample_names()}
-LABELS_OF_PROMETHEUS = {"instance", "job"}
+OTHERS_METRICS = {"up", "alertmanager_notifications_failed_total"}
+OTHERS_LABELS = {"instance", "job", "integration"}
 STATES = {Given.STATES: set(State), Given.OPEN_STATES: set(OPEN)}
-COMMANDS = set(get_command(app).commands)  # type: ignore[attr-defined]
+WINDOWS = ("5m", "30m", "1h", "2h", "6h", "1d", "3d", "30d")
 
-each_alert = pytest.mark.parametrize("alert", ALERTS, ids=NAMES)
-each_page = pytest.mark.parametrize("name", PAGES)
+each_alert = pytest.mark.parametrize("alert", ALERTS, ids=list(BY_NAME))
 
 
-def promtool(*arguments: str, cwd: Path, stdin: str | None = None) -> str:
-    """Run promtool and return what it says; a verdict against us fails the test.
+def name_of(rule: dict[str, Any]) -> str:
+    """The alert, or the series with the labels that were given to it."""
+    return " ".join([rule.get("alert") or rule["record"], *rule.get("labels", {}).values()])
 
-    A newcomer's machine may be without it; in CI it may not be missing.
-    """
-    if shutil.which("promtool") is None:
-        unproved = "promtool is missing, so the alerts are unproved: apt-get install prometheus"
-        pytest.fail(unproved) if os.environ.get("CI") else pytest.skip(unproved)
-    run = subprocess.run(
-        ["promtool", *arguments], cwd=cwd, input=stdin, capture_output=True, text=True, timeout=60
-    )
-    assert run.returncode == 0, run.stdout + run.stderr
-    return run.stdout + run.stderr
+
+each_record = pytest.mark.parametrize("rule", RECORDS, ids=map(name_of, RECORDS))
+each_rule = pytest.mark.parametrize("rule", EVERY_RULE, ids=map(name_of, EVERY_RULE))
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The packaged rules and their tests as files, wherever the package is installed."""
-    for name in ("tallystick.rules.yaml", "tests.yaml"):
-        (tmp_path / name).write_text(RULES.joinpath(name).read_text("utf-8"), "utf-8")
+    """The shipped files, wherever the package is installed."""
+    write_shipped(tmp_path)
     return tmp_path
 
 
-def metrics_in(expression: str) -> set[str]:
-    """The metric names of an expression: what is left without strings, labels and keywords."""
+def bare(expression: str) -> str:
+    """An expression without strings, label lists, ranges and grouping."""
     rest = re.sub(r'"[^"]*"', "", expression)
     rest = re.sub(r"\{[^}]*\}|\[[^]]*\]", "", rest)
-    rest = re.sub(r"\b(by|without|on|ignoring)\s*\([^)]*\)", "", rest)
-    words = re.findall(r"\b[a-zA-Z_:][\w:]*\b(?!\s*\()", rest)
-    return set(words) - {"and", "or", "unless", "max", "min", "sum", "count"}
+    return re.sub(r"\b(by|without|on|ignoring)\s*\([^)]*\)", "", rest)
+
+
+def metrics_in(expression: str) -> set[str]:
+    """The metric names of an expression: what is left without labels, functions and keywords."""
+    words = re.findall(r"\b[a-zA-Z_][\w:]*\b(?!\s*\()", bare(expression))
+    return set(words) - {"and", "or", "unless", "max", "min", "sum"}
 
 
 def matchers_in(expression: str) -> list[tuple[str, str, str]]:
     """Each matcher of an expression as (metric, label, value)."""
     return [
         (metric, label, value)
-        for metric, inner in re.findall(r"([a-z_]+)\{([^}]*)\}", expression)
+        for metric, inner in re.findall(r"([a-z_:]+)\{([^}]*)\}", expression)
         for label, _, value in re.findall(r'(\w+)\s*(=~|!~|!=|=)\s*"([^"]*)"', inner)
     ]
 
 
-def test_promtool_accepts_every_rule(folder: Path) -> None:
-    said = promtool("check", "rules", "tallystick.rules.yaml", cwd=folder)
-    assert f"{len(ALERTS)} rules found" in said
+# --- what promtool proves ------------------------------------------------------------------------
 
 
-def test_each_alert_fires_when_it_must_and_only_then(folder: Path) -> None:
-    assert "SUCCESS" in promtool("test", "rules", "tests.yaml", cwd=folder)
+@pytest.mark.parametrize("name", RULES)
+def test_promtool_accepts_every_rule(name: str, folder: Path) -> None:
+    rules = sum(len(group["rules"]) for group in GROUPS[name])
+    assert f"{rules} rules found" in run("promtool", "check", "rules", name, cwd=folder)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_each_alert_fires_when_it_must_and_only_then(name: str, folder: Path) -> None:
+    (folder / "tests.yaml").write_text(promtool_tests(name, BY_NAME), "utf-8")
+    assert "SUCCESS" in run("promtool", "test", "rules", "tests.yaml", cwd=folder)
+
+
+def test_promtool_accepts_the_configuration_of_prometheus_with_all_rules(folder: Path) -> None:
+    said = run("promtool", "check", "config", "prometheus.yaml", cwd=folder)
+    assert f"{len(RULES)} rule files found" in said
 
 
 def test_promtool_finds_nothing_to_mend_in_what_is_exported(tmp_path: Path) -> None:
@@ -94,23 +99,26 @@ def test_promtool_finds_nothing_to_mend_in_what_is_exported(tmp_path: Path) -> N
     registry.register(Collector(Snapshot, ["bank.transfer"], ["running"], ["running"]))
     text = generate_latest(registry).decode()
     assert "tallystick_transitions_total{" in text  # promtool is content with an empty input
-    assert promtool("check", "metrics", cwd=tmp_path, stdin=text) == ""
+    assert run("promtool", "check", "metrics", cwd=tmp_path, stdin=text) == ""
 
 
-def test_each_alert_is_seen_firing_and_seen_silent_in_the_unit_tests() -> None:
+def test_each_alert_is_seen_firing_and_seen_silent_in_its_scenarios() -> None:
     cases = [
-        case
-        for group in yaml.safe_load(RULES.joinpath("tests.yaml").read_text("utf-8"))["tests"]
-        for case in group.get("alert_rule_test", [])
+        (name, firing)
+        for book in BOOKS.values()
+        for scenario in book["scenarios"]
+        for name, times in scenario.get("alerts", {}).items()
+        for firing in times.values()
     ]
-    assert {case["alertname"] for case in cases if case["exp_alerts"]} == set(NAMES)
-    silent = {case["alertname"] for case in cases if not case["exp_alerts"]}
-    assert silent == set(NAMES) - {"Watchdog"}
+    assert {name for name, firing in cases if firing} == BY_NAME.keys()
+    assert {name for name, firing in cases if not firing} == BY_NAME.keys() - {"Watchdog"}
 
 
-def test_rules_are_found_as_data_of_the_package() -> None:
-    assert rules_text() == RULES.joinpath("tallystick.rules.yaml").read_text("utf-8")
-    assert len(set(NAMES)) == len(ALERTS) > 0
+# --- names ---------------------------------------------------------------------------------------
+
+
+def test_no_alert_stands_twice() -> None:
+    assert len(BY_NAME) == len(ALERTS) > 0
 
 
 @each_alert
@@ -118,11 +126,47 @@ def test_names_share_the_prefix(alert: dict[str, Any]) -> None:
     assert re.fullmatch(r"Tallystick([A-Z][a-z]+)+|Watchdog", alert["alert"])
 
 
+@each_record
+def test_a_recorded_series_is_named_by_level_metric_and_operation(rule: dict[str, Any]) -> None:
+    assert re.fullmatch(r"tallystick:[a-z_]+:[a-z_]+(\d+[mhd])?", rule["record"])
+
+
+def test_every_recorded_series_is_documented_and_every_documented_one_recorded() -> None:
+    told = firsts(sections(DOCS / "reference/metrics.md")["Recording rules"])
+    named = {name.removesuffix("W") + window for name in told for window in WINDOWS} & RECORDED
+    assert named | ({*told} & RECORDED) == RECORDED
+    assert all(name in RECORDED or f"{name.removesuffix('W')}1h" in RECORDED for name in told)
+
+
+LEVELS = (
+    "verifications:increase",
+    "verification_failures:ratio",
+    "starts:increase",
+    "slow_starts:ratio",
+)
+
+
+@pytest.mark.parametrize("series", LEVELS)
+def test_the_windows_of_a_level_differ_in_nothing_but_the_window(series: str) -> None:
+    rules = {rule["record"]: rule["expr"] for rule in RECORDS}
+    shapes = {
+        rules[f"tallystick:{series}{window}"]
+        .replace(f"[{window}]", "[W]")
+        .replace(f"increase{window}", "increaseW")
+        for window in WINDOWS
+    }
+    assert len(shapes) == 1
+
+
+# --- labels and annotations ----------------------------------------------------------------------
+
+
 @each_alert
 def test_severity_says_page_or_ticket_and_only_the_watchdog_says_neither(
     alert: dict[str, Any],
 ) -> None:
     allowed = {"none"} if alert["alert"] == "Watchdog" else {"critical", "warning"}
+    assert alert["labels"].keys() == {"severity"}
     assert alert["labels"]["severity"] in allowed
 
 
@@ -140,9 +184,19 @@ def test_description_shows_what_differs_between_two_of_its_kind(alert: dict[str,
 
 @each_alert
 def test_labels_in_the_description_are_labels_of_its_metrics(alert: dict[str, Any]) -> None:
-    used = set(re.findall(r"\$labels\.(\w+)", alert["annotations"]["description"]))
-    families = [FAMILY_OF[name] for name in metrics_in(alert["expr"]) & FAMILY_OF.keys()]
-    assert used <= LABELS_OF_PROMETHEUS.union(*(family.labels for family in families))
+    told = alert["annotations"]["description"]
+    used = set(re.findall(r"\$labels\.(\w+)", told))
+    assert used <= OTHERS_LABELS.union(*map(labels_of, metrics_in(alert["expr"])))
+
+
+def labels_of(metric: str) -> set[str]:
+    """The labels that a series can have, ours or recorded."""
+    if metric in FAMILY_OF:
+        return set(FAMILY_OF[metric].labels)
+    expressions = [rule["expr"] for rule in RECORDS if rule["record"] == metric]
+    return set().union(
+        *(labels_of(inner) for expression in expressions for inner in metrics_in(expression))
+    )
 
 
 @each_alert
@@ -156,70 +210,91 @@ def test_runbook_annotation_is_one_or_two_sentences_that_name_a_command(
 
 
 @each_alert
-def test_runbook_url_leads_to_a_page_that_is_there(alert: dict[str, Any]) -> None:
-    assert alert["annotations"]["runbook_url"] == RUNBOOK_URL + alert["alert"]
-    assert alert["alert"] in PAGES
+def test_addresses_lead_to_the_page_of_the_alert_and_to_the_dashboard(
+    alert: dict[str, Any],
+) -> None:
+    assert alert["annotations"]["runbook_url"] == f"{SITE}runbooks/{alert['alert']}"
+    assert alert["annotations"]["dashboard_url"] == f"{SITE}dashboards/tallystick"
 
 
 @each_alert
 def test_annotations_hold_nothing_but_what_a_receiver_can_rely_on(alert: dict[str, Any]) -> None:
-    assert alert["annotations"].keys() == {"summary", "description", "runbook", "runbook_url"}
+    assert alert["annotations"].keys() == {
+        "summary",
+        "description",
+        "runbook",
+        "runbook_url",
+        "dashboard_url",
+    }
 
 
-@each_alert
-def test_every_metric_of_every_expression_is_in_the_catalog(alert: dict[str, Any]) -> None:
-    # `up` is Prometheus's own word on the scrape, and `vector(1)` needs no metric.
-    assert metrics_in(alert["expr"]) - {"up"} - {"time"} <= FAMILY_OF.keys()
-    assert metrics_in(alert["expr"]) or alert["alert"] == "Watchdog"
+# --- expressions ---------------------------------------------------------------------------------
 
 
-@each_alert
-def test_every_matcher_names_a_label_and_a_value_that_the_catalog_lists(
-    alert: dict[str, Any],
+@each_rule
+def test_every_metric_of_every_expression_is_in_the_catalog_or_recorded(
+    rule: dict[str, Any],
 ) -> None:
-    for metric, label, value in matchers_in(alert["expr"]):
-        if metric == "up":
+    assert metrics_in(rule["expr"]) <= FAMILY_OF.keys() | RECORDED | OTHERS_METRICS
+    assert metrics_in(rule["expr"]) or rule.get("alert") == "Watchdog"
+
+
+@each_rule
+def test_every_matcher_names_a_label_and_a_value_that_the_catalog_lists(
+    rule: dict[str, Any],
+) -> None:
+    for metric, label, value in matchers_in(rule["expr"]):
+        if metric not in FAMILY_OF or label == "le":
             continue
         known = FAMILY_OF[metric].labels[label]
-        assert set(value.split("|")) <= (STATES[known] if isinstance(known, Given) else set(known))
+        if known is not Given.ACTION_TYPES:
+            found = STATES[known] if isinstance(known, Given) else set(known)
+            assert set(value.split("|")) <= found
 
 
-@each_alert
-def test_two_exporters_of_one_store_never_count_twice(alert: dict[str, Any]) -> None:
-    bare = re.sub(r"absent\([a-z_]+\)|up\{[^}]*\}", "", alert["expr"])
-    series = len(re.findall(r"\btallystick_[a-z_]+", bare))
-    once = len(re.findall(r"\b(?:max|min) without \(instance\b", bare))
-    assert once >= series - bare.count("resets(")
+@each_rule
+def test_two_exporters_of_one_store_never_count_twice(rule: dict[str, Any]) -> None:
+    """Each series of ours is aggregated over its instances, or was recorded so."""
+    expression = re.sub(r"absent\([a-z_]+\)|up\{[^}]*\}", "", rule["expr"])
+    series = len(re.findall(r"\btallystick_[a-z_]+", expression))
+    # One pair of brackets holds a counter and its resets, and one a rate and what is divided by it.
+    once = len(re.findall(r"\b(?:max|min) (?:without \(instance\b|by \(job\))", expression))
+    assert once >= series - expression.count("unless resets(")
 
 
-def test_every_runbook_page_belongs_to_an_alert() -> None:
-    assert sorted(NAMES) == PAGES
-
-
-@each_page
-def test_runbook_page_says_what_it_means_where_to_look_what_to_decide_and_when_it_is_over(
+@pytest.mark.parametrize("name", RULES)
+def test_no_group_sets_an_interval_so_that_the_same_files_serve_test_and_production(
     name: str,
 ) -> None:
-    lines = (RUNBOOKS / f"{name}.md").read_text("utf-8").splitlines()
-    headings = [line for line in lines if line.startswith("#")]
-    assert headings == [
-        f"# {name}",
-        "## What it means",
-        "## First look",
-        "## Decide",
-        "## It is over when",
-    ]
+    assert all(group.keys() == {"name", "rules"} for group in GROUPS[name])
 
 
-@each_page
-def test_runbook_page_names_only_commands_and_metrics_that_exist(name: str) -> None:
-    text = (RUNBOOKS / f"{name}.md").read_text("utf-8")
-    annotations = next(alert["annotations"] for alert in ALERTS if alert["alert"] == name)
-    verbs = re.findall(r"(?:`|^)tallystick ([a-z]+)", text, re.MULTILINE)
-    verbs += re.findall(r"`tallystick ([a-z]+)", annotations["runbook"])
-    assert verbs
-    assert set(verbs) <= COMMANDS
-    states = re.findall(r"--(?:state|to) ([a-z_]+)", text + annotations["runbook"])
-    assert set(states) <= set(State)
-    known = FAMILY_OF.keys() | {family.name for family in FAMILIES}
-    assert set(re.findall(r"\btallystick_[a-z_]+\b", text)) <= known
+def test_no_line_of_the_shipped_files_is_too_long_to_read() -> None:
+    long = [line for name in RULES for line in TEXTS[name].splitlines() if len(line) > 100]
+    assert long == []
+
+
+# --- every series has a use ----------------------------------------------------------------------
+
+AD_HOC = {
+    "tallystick_transition_conflicts_total",
+    "tallystick_actions",
+    "tallystick_decisions_total",
+    "tallystick_precondition_checks_total",
+    "tallystick_rollbacks_total",
+    "tallystick_idempotent_replays_total",
+    "tallystick_leases_active",
+    "tallystick_leases_overdue",
+    "tallystick_queue_depth",
+    "tallystick_redis_replicas",
+    "tallystick_exporter_collect_duration_seconds",
+    "tallystick_exporter_collect_errors_total",
+    "tallystick_build_info",
+}
+"""Families that no rule uses: for dashboards and for looking around."""
+
+
+def test_every_family_is_used_by_a_rule_or_listed_as_for_looking_around() -> None:
+    used = set().union(*(metrics_in(rule["expr"]) for rule in EVERY_RULE))
+    unused = {family.name for family in FAMILIES if not {*family.sample_names()} & used}
+    assert unused == AD_HOC

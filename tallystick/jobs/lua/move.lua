@@ -112,9 +112,9 @@ if change.attention then
   end
 end
 local left = redis.call('PTTL', KEYS[3])
-if left >= 0 then
-  redis.call('ZADD', KEYS[11], string.format('%.0f', at + left), id)
-elseif change.owner == '' or (change.due_ms and change.due_ms < 0) then
+if change.owner == '' or (change.due_ms and change.due_ms < 0) then
   redis.call('ZREM', KEYS[11], id)
+elseif change.lease ~= 'leave' and left >= 0 then
+  redis.call('ZADD', KEYS[11], string.format('%.0f', at + left), id)
 end
 return {'ok', at, left}

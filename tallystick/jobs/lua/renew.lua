@@ -12,5 +12,5 @@ if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 local ends = string.format('%.0f', now_ms() + ARGV[3])
 redis.call('ZADD', KEYS[2], ends, ARGV[2])
-redis.call('ZADD', KEYS[3], ends, ARGV[2])
+redis.call('ZADD', KEYS[3], 'XX', ends, ARGV[2])
 return 1
