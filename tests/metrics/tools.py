@@ -35,7 +35,7 @@ PACKAGES = {
 
 def program(name: str) -> str:
     """The path of a program. A newcomer's machine may be without it, CI may not."""
-    found = shutil.which(name)
+    found = shutil.which(name) or shutil.which(name.removeprefix("prometheus-"))
     if found is None:
         unproved = f"{name} is missing, so this is unproved: apt-get install {PACKAGES[name]}"
         if os.environ.get("CI"):

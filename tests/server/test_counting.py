@@ -65,11 +65,12 @@ def cost_of_a_scrape(site: Site) -> tuple[dict[str, int], int]:
 
 
 def test_a_scrape_costs_the_same_for_many_actions_as_for_few(site: Site) -> None:
-    for number in range(80):
+    for number in range(3):
         site.approved("item.readable", f"{number}")
-        if number == 2:
-            site.tally.store.snapshot()  # the connection is there, and has said hello
-            few, bytes_of_few = cost_of_a_scrape(site)
+    site.tally.store.snapshot()  # the connection is there, and has said hello
+    few, bytes_of_few = cost_of_a_scrape(site)
+    for number in range(3, 80):
+        site.approved("item.readable", f"{number}")
     many, bytes_of_many = cost_of_a_scrape(site)
     assert few == many
     assert sum(many.values()) < 60

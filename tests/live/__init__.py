@@ -1,0 +1,1 @@
+"""The way from a failure to the pager, with every process real."""
