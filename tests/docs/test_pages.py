@@ -56,9 +56,15 @@ def test_a_page_begins_with_its_one_title(page: Path) -> None:
     assert len(re.findall(r"^# ", prose, flags=re.MULTILINE)) == 1
 
 
+def typed(code: str) -> str:
+    """What is typed of a block: if it shows a prompt, the lines behind it."""
+    prompts = [line.removeprefix("$ ") for line in code.splitlines() if line.startswith("$ ")]
+    return "\n".join(prompts) if prompts else code
+
+
 def calls(page: Path) -> list[tuple[str, str]]:
     """Every call of `tallystick COMMAND` in a page's code, with what follows it."""
-    shell = [code for _, code in blocks(page, "sh", "console", "text", "json", "ini")]
+    shell = [typed(code) for _, code in blocks(page, "sh", "console", "text", "json", "ini")]
     code = "\n".join([*shell, *code_spans(page.read_text())]).replace("\\\n", " ")
     return [
         (found[1], found[2])

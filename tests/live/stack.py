@@ -57,9 +57,14 @@ class Stack:
     # --- processes -------------------------------------------------------------------------
 
     @property
+    def redis_url(self) -> str:
+        port = self.server.options["port"]
+        return self.server.url if port == "0" else f"redis://127.0.0.1:{port}"
+
+    @property
     def env(self) -> dict[str, str]:
         return os.environ | {
-            "TALLYSTICK_REDIS_URL": self.server.url,
+            "TALLYSTICK_REDIS_URL": self.redis_url,
             "TALLYSTICK_DATA_DIR": str(self.settings.data_dir),
             "TALLYSTICK_ACTIONS": MODULES,
             "TALLYSTICK_LEASE_SECONDS": str(self.settings.lease_seconds),
@@ -113,10 +118,11 @@ class Stack:
 
 
 @contextlib.contextmanager
-def stack(folder: Path) -> Iterator[Stack]:
-    """A running one, once its Watchdog has reached the receiver."""
+def stack(folder: Path, *, redis_port: int = 0) -> Iterator[Stack]:
+    """A running one, once its Watchdog has reached the receiver. Redis listens on a unix socket,
+    and on a port as well if one is given."""
     prometheus, alertmanager = program("prometheus"), program("prometheus-alertmanager")
-    server, receiver = Server(folder), Receiver()
+    server, receiver = Server(folder, {"port": str(redis_port)}), Receiver()
     settings = Settings.load(
         redis_url=server.url, data_dir=folder / "data", actions=(MODULES,), lease_seconds=2
     )
