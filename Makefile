@@ -55,11 +55,13 @@ wheel: $(READY) ## build sdist and wheel, and run the demonstration from the whe
 	$(BIN)/python -m zipfile -l "$$wheel" | awk 'NR > 1 { print $$1 }' > "$$place/names"; \
 	if grep -vE '^tallystick(/|-[0-9.]+\.dist-info/)' "$$place/names"; then \
 	  echo 'The wheel holds more than the package (see above).' >&2; exit 1; fi; \
-	for must in '^tallystick/py.typed$$' '^tallystick/jobs/lua/.*\.lua$$'; do \
+	for must in '^tallystick/py.typed$$' '^tallystick/jobs/lua/.*\.lua$$' \
+	  '^tallystick/metrics/rules/tallystick.*\.yaml$$' '^tallystick/metrics/rules/alertmanager.yaml$$'; do \
 	  grep -qE "$$must" "$$place/names" || { echo "The wheel lacks $$must." >&2; exit 1; }; done; \
 	$(BIN)/python -m venv "$$place/venv"; \
 	"$$place/venv/bin/python" -m pip install --quiet -c "$$lock" "$$wheel"; \
-	cd "$$place" && TALLYSTICK_DATA_DIR="$$place/data" "$$place/venv/bin/tallystick" demo --story clean
+	cd "$$place"; "$$place/venv/bin/tallystick" rules --to rules >/dev/null; test -s rules/alertmanager.yaml; \
+	TALLYSTICK_DATA_DIR="$$place/data" "$$place/venv/bin/tallystick" demo --story clean
 
 lock: $(READY) ## resolve the dependencies anew, for every platform and Python
 	$(BIN)/python -m pip install --quiet uv

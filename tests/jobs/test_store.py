@@ -737,6 +737,8 @@ MOVE_KEYS = [
     "outbox",
     "attention",
     "stops",
+    "leases",
+    "marks",
 ]
 
 
@@ -760,7 +762,7 @@ def test_a_move_on_a_key_of_a_foreign_type_writes_nothing(name: str) -> None:
         intend(bench, record)
 
 
-@pytest.mark.parametrize("name", ["due", "outbox", "attention", "stops"])
+@pytest.mark.parametrize("name", ["due", "outbox", "attention", "stops", "leases", "marks"])
 def test_a_shared_key_of_a_foreign_type_is_told_by_a_typed_error(name: str) -> None:
     bench = fresh()
     id = bench.propose(DEPOSIT, TEN).id
@@ -788,7 +790,7 @@ def test_reading_a_key_of_a_foreign_type_says_which(name: str) -> None:
         assert bench.state(record.id) is State.CORRUPT
 
 
-@pytest.mark.parametrize("name", ["due", "counters", "outbox", "attention"])
+@pytest.mark.parametrize("name", ["due", "counters", "outbox", "attention", "leases", "marks"])
 def test_a_quarantine_that_fails_has_changed_nothing(name: str) -> None:
     """No failure is silent: an action is not closed as corrupt without its alert."""
     bench = fresh()

@@ -145,7 +145,7 @@ def missing(sample: Sequence[str], printed: str) -> list[str]:
     lost = []
     for line in sample:
         wanted = shape(line)
-        start = wanted.removesuffix("…")
+        start = wanted.removesuffix("…").rstrip()
         if start and not any(
             found.startswith(start) if "…" in wanted else found == wanted for found in rest
         ):

@@ -1,0 +1,1 @@
+"""The canary and the drill, in process."""
