@@ -4,6 +4,7 @@ Pure, and applied by the store to every line, so that nothing moves uncounted an
 silent, whoever moves it.
 """
 
+import re
 from dataclasses import dataclass
 
 from tallystick.core import canonical
@@ -24,6 +25,9 @@ _CALLS = {
 
 _SETTLES = {"resolved", "acknowledged"}
 
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
+"""https://www.w3.org/TR/trace-context/#traceparent-header"""
+
 _FAILURES = {*_CALLS, State.PRECONDITION_FAILED}
 _PROOFS = {(counters.CANARY, State.COMMITTED), (counters.DRILL, State.ROLLED_BACK)}
 """The ends of the canary and of the drill that prove that the stages before them work."""
@@ -42,8 +46,9 @@ class Consequences:
     newest: str = ""
 
 
-def of(line: Line, *, id: str, action: str) -> Consequences:
-    """What this line brings about, for this action of this type."""
+def of(line: Line, *, id: str, action: str, trace: str = "") -> Consequences:
+    """What this line brings about, for this action of this type. `trace` is the W3C traceparent of
+    its proposal, if it has one."""
     reason = _reason(line)
     settled = "" if line.event in _SETTLES else None
     counted = tuple(_counted(line, action))
@@ -53,7 +58,7 @@ def of(line: Line, *, id: str, action: str) -> Consequences:
         counters.attention(action, reason) if reason else settled,
         _alert(line, id, action, reason) if reason else None,
         marked,
-        _newest(line, id) if marked else "",
+        _newest(id, trace) if marked else "",
     )
 
 
@@ -65,9 +70,9 @@ def _telling(line: Line, action: str) -> bool:
     return (entered and (failed or proof)) or line.event in {"late_evidence", "corrupt"}
 
 
-def _newest(line: Line, id: str) -> str:
-    trace = line.evidence.get("trace_id")
-    named = {"trace_id": trace} if isinstance(trace, str) else {}
+def _newest(id: str, trace: str) -> str:
+    traced = _TRACEPARENT.fullmatch(trace)
+    named = {"trace_id": traced[1]} if traced else {}
     return canonical.dumps({"action_id": id, **named}).decode()
 
 

@@ -279,7 +279,8 @@ class Store(Upkeep):
     def _change(record: Record | None, tip: Tip, line: Line, *, id: str) -> dict[str, Any]:
         """What follows from a line, for the script; None where nothing does."""
         action = record.content.action if record else "corrupt"
-        follows = consequences.of(line, id=id, action=action)
+        trace = str(record.lines[0].evidence.get("trace", "")) if record else ""
+        follows = consequences.of(line, id=id, action=action, trace=trace)
         bounds = counters.STAGE_BOUNDS_MS.get(tip.state) if line.to_state != tip.state else None
         return {
             "state": line.to_state,

@@ -1,6 +1,7 @@
 """What the store remembers beside the counts: the newest failure of each, and who is claimed."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -11,6 +12,8 @@ from tallystick.testing import Bench
 from tests.driving import TEN, lease_runs_out, opened, record_of, redis_of
 from tests.forging import action_key
 from tests.targets import DEPOSIT, Trouble
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
 
 
 def marks(bench: Bench) -> dict[str, Mark]:
@@ -84,15 +87,29 @@ def test_a_damaged_record_is_remembered_too() -> None:
     assert marks(bench)[counters.transition(DEPOSIT, "corrupt")].action_id == id
 
 
-def test_a_trace_that_a_line_names_is_remembered_with_the_action() -> None:
+@pytest.mark.parametrize(
+    ("trace", "remembered"),
+    [
+        (f"00-{TRACE}-b7ad6b7169203331-01", TRACE),
+        ("", ""),
+        ("not a traceparent", ""),
+        (f"00-{TRACE}", ""),
+    ],
+)
+def test_the_trace_of_the_proposal_is_remembered_with_the_action(
+    trace: str, remembered: str
+) -> None:
     _, bench = opened()
     id = bench.approved(DEPOSIT, TEN)
     bench.crash(id, "after_intent")
-    trace = "0af7651916cd43dd8448eb211c80319c"
-    evidence = {"event": "halted", "trace_id": trace}
-    store = bench.tally.store
-    store.move(store.load(id), State.UNKNOWN, who="w", evidence=evidence, due_ms=-1)
-    assert marks(bench)[counters.transition(DEPOSIT, "unknown")].trace_id == trace
+    record = record_of(bench, id)
+    birth = record.lines[0]
+    born = replace(birth, evidence={**birth.evidence, "trace": trace})
+    traced = replace(record, lines=(born, *record.lines[1:]))
+    halted = {"event": "halted"}
+    bench.tally.store.move(traced, State.UNKNOWN, who="w", evidence=halted, due_ms=-1)
+    mark = marks(bench)[counters.transition(DEPOSIT, "unknown")]
+    assert (mark.action_id, mark.trace_id) == (id, remembered)
 
 
 @pytest.mark.parametrize(
