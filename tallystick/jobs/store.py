@@ -15,7 +15,6 @@ from tallystick.core.errors import (
     IllegalMove,
     LeaseLost,
     Stopped,
-    StoreRefused,
     UnknownId,
 )
 from tallystick.jobs import consequences
@@ -107,9 +106,7 @@ class Store(Upkeep):
             raise UnknownId(id=id)
         if reply[1] == "malformed":
             if reply[2] == self.keys.counters:
-                raise StoreRefused(
-                    url=self._url, problem=f"the key {reply[2]} is of a foreign type"
-                )
+                raise self._foreign(reply[2])
             flat, journal = reply[3], reply[4]
             fields = dict(zip(flat[::2], flat[1::2], strict=True))
             return Stored(id, int(reply[0]), -2, fields, journal, malformed=reply[2])
@@ -343,15 +340,10 @@ class Store(Upkeep):
                 ],
             )
             if reply[0] == "malformed":
-                raise StoreRefused(
-                    url=self._url, problem=f"the key {reply[1]} is of a foreign type"
-                )
+                raise self._foreign(reply[1])
             if reply[0] == "ok":
                 return
             stored = self.read(stored.id)
-
-    def _foreign(self, key: str) -> StoreRefused:
-        return StoreRefused(url=self._url, problem=f"the key {key} is of a foreign type")
 
     def _label(self, stored: Stored) -> str:
         """The type that a damaged record names, if actions of it were ever counted; a name that

@@ -110,7 +110,7 @@ class Upkeep(Census):
             body = canonical.dumps(line.body() | {"hash": line.hash}).decode()
             code, found = self._script("stop", keys, [scope, mode, "".join(texts), body])
             if code == "malformed":
-                raise StoreRefused(url=self._url, problem=f"the key {found} is of a foreign type")
+                raise self._foreign(found)
             if code == "ok" or line.hash in found:  # or our own line, whose reply was lost
                 return
 

@@ -65,6 +65,9 @@ class Wire:
         with self._errors():
             return self._repeat(lambda: self._scripts[name](keys=keys, args=args))
 
+    def _foreign(self, key: str) -> StoreRefused:
+        return StoreRefused(url=self._url, problem=f"the key {key} is of a foreign type")
+
     def _whole(self, field: str, text: str | None) -> int:
         """A counter as a number. Raises `StoreRefused` if somebody made it something else."""
         if text is None or text.isdecimal():
