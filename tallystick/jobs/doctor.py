@@ -54,9 +54,11 @@ def consult(settings: Settings) -> Report:
     Raises `SettingsError` for a waiver that names no check, and `EmbeddedServerError`.
     """
     waivers = waivers_of(settings)
-    server = None if settings.redis_url else EmbeddedServer.join(settings.data_dir)
+    url, server = settings.store_url, None
+    if url is None:
+        server = EmbeddedServer.join(settings.data_dir)
+        url = server.url
     try:
-        url = server.url if server else str(settings.redis_url)
         with contextlib.closing(
             Probe.connect(url, settings.namespace, timeout=store_timeout(settings))
         ) as probe:

@@ -41,8 +41,10 @@ class Tallystick(Deciding, OnCall):
         settings = settings or Settings.load()
         registry = Registry.load(settings.actions if actions is None else actions)
         signer, keyring = _keys(settings)
-        server = None if settings.redis_url else EmbeddedServer.join(settings.data_dir)
-        url = server.url if server else str(settings.redis_url)
+        url, server = settings.store_url, None
+        if url is None:
+            server = EmbeddedServer.join(settings.data_dir)
+            url = server.url
         return cls(
             Store.connect(url, settings.namespace, timeout=min(5.0, settings.lease_seconds / 3)),
             registry,
@@ -56,7 +58,7 @@ class Tallystick(Deciding, OnCall):
     @property
     def url(self) -> str:
         """Where the store is, with credentials: for worker processes, not for logs."""
-        return self._server.url if self._server else str(self.settings.redis_url)
+        return self._server.url if self._server else str(self.settings.store_url)
 
     def close(self) -> None:
         """Give back the connections and leave the embedded server."""

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Annotated, Self
+from urllib.parse import parse_qs, quote, urlsplit
 
 import platformdirs
 from pydantic import Field, ValidationError, field_validator, model_validator
@@ -21,6 +22,8 @@ class Settings(BaseSettings):
     redis_url: str | None = None
     """`redis://`, `rediss://`, `unix://` or `redis+sentinel://host:port,host:port/service/db`.
     Without it, a private server is started in `data_dir`."""
+    redis_password_file: Path | None = None
+    """A file that holds the password for `redis_url`, so that no environment shows it."""
     actions: Annotated[tuple[str, ...], NoDecode] = ()
     """Modules that define action types, separated by commas."""
     namespace: str = Field(default="tallystick", pattern=r"^[A-Za-z0-9_.-]{1,64}$")
@@ -69,6 +72,14 @@ class Settings(BaseSettings):
             ) from None
 
     @property
+    def store_url(self) -> str | None:
+        """`redis_url` with its password, for connections and not for logs; None for the embedded
+        server. The file is read each time. Raises `SettingsError` if it cannot be used."""
+        if self.redis_password_file is None:
+            return self.redis_url
+        return _with_password(self.redis_url, _secret(self.redis_password_file))
+
+    @property
     def effect_deadline(self) -> float:
         """Seconds that one effect may take."""
         most = self.lease_seconds - MARGIN_SECONDS
@@ -78,3 +89,32 @@ class Settings(BaseSettings):
     def keys_path(self) -> Path:
         """The folder of the approval keys."""
         return self.key_dir or self.data_dir / "keys"
+
+
+def _secret(path: Path) -> str:
+    """What a secret file holds, without the line's end that editors put there."""
+    try:
+        found = path.read_text("utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise _unusable(f"{path} cannot be read ({_reason(error)})") from None
+    if not found or "\n" in found:
+        raise _unusable(f"{path} must hold one line, the password")
+    return found
+
+
+def _with_password(url: str | None, password: str) -> str:
+    if url is None:
+        raise _unusable("there is no TALLYSTICK_REDIS_URL that asks for a password")
+    scheme, _, rest = url.partition("://")
+    login, at, _ = urlsplit(url).netloc.rpartition("@")
+    if ":" in login or "password" in parse_qs(urlsplit(url).query):
+        raise _unusable("TALLYSTICK_REDIS_URL holds a password already")
+    return f"{scheme}://{login}:{quote(password, safe='')}@{rest.removeprefix(login + at)}"
+
+
+def _unusable(problem: str) -> SettingsError:
+    return SettingsError(variable="TALLYSTICK_REDIS_PASSWORD_FILE", problem=problem)
+
+
+def _reason(error: OSError | UnicodeDecodeError) -> str:
+    return str(error.strerror) if isinstance(error, OSError) else "it is not UTF-8"

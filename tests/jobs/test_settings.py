@@ -36,6 +36,7 @@ def test_nothing_has_to_be_set() -> None:
     ("name", "text", "value"),
     [
         ("redis_url", "redis://db:6380/2", "redis://db:6380/2"),
+        ("redis_password_file", "/run/secrets/redis", Path("/run/secrets/redis")),
         ("actions", "bank.actions", ("bank.actions",)),
         ("actions", " bank.actions , mail.actions,", ("bank.actions", "mail.actions")),
         ("actions", "", ()),
@@ -140,6 +141,73 @@ def test_a_lease_too_short_for_any_effect_is_refused_by_its_own_variable() -> No
     with pytest.raises(SettingsError) as raised:
         Settings.load(lease_seconds=0.9)
     assert raised.value.facts["variable"] == "TALLYSTICK_LEASE_SECONDS"
+
+
+# --- the password in a file ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "whole"),
+    [
+        ("redis://db:6380/2", "redis://:s3cret@db:6380/2"),
+        ("redis://app@db", "redis://app:s3cret@db"),
+        ("rediss://app@db/0?ssl_ca_certs=/ca.pem", "rediss://app:s3cret@db/0?ssl_ca_certs=/ca.pem"),
+        ("unix:///run/redis.sock", "unix://:s3cret@/run/redis.sock"),
+        ("unix://app@/run/redis.sock?db=3", "unix://app:s3cret@/run/redis.sock?db=3"),
+        ("redis+sentinel://a:1,b:2/tally", "redis+sentinel://:s3cret@a:1,b:2/tally"),
+    ],
+)
+@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
+def test_the_password_of_a_file_is_put_into_the_url(
+    tmp_path: Path, url: str, whole: str, end: str
+) -> None:
+    (tmp_path / "password").write_bytes(f"{SECRET}{end}".encode())
+    settings = Settings.load(redis_url=url, redis_password_file=tmp_path / "password")
+    assert settings.store_url == whole
+    assert settings.redis_url == url
+
+
+def test_every_character_of_a_password_survives_the_url(tmp_path: Path) -> None:
+    password = " p@:/?#[]%20+é"
+    (tmp_path / "password").write_text(password)
+    for url in ("redis://app@db", "redis+sentinel://app@db/tally", "unix://app@/run/redis.sock"):
+        settings = Settings.load(redis_url=url, redis_password_file=tmp_path / "password")
+        kwargs = pool_of(str(settings.store_url)).connection_kwargs
+        assert (kwargs["username"], kwargs["password"]) == ("app", password)
+
+
+def test_a_file_that_changes_is_read_anew(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("old")
+    settings = Settings.load(redis_url="redis://db", redis_password_file=tmp_path / "password")
+    assert settings.store_url == "redis://:old@db"
+    (tmp_path / "password").write_text("new")
+    assert settings.store_url == "redis://:new@db"
+
+
+@pytest.mark.parametrize(
+    ("url", "content", "problem"),
+    [
+        ("redis://:other@db", b"s3cret", "TALLYSTICK_REDIS_URL holds a password already"),
+        ("redis://db?password=other", b"s3cret", "TALLYSTICK_REDIS_URL holds a password already"),
+        (None, b"s3cret", "there is no TALLYSTICK_REDIS_URL"),
+        ("redis://db", None, "cannot be read (No such file or directory)"),
+        ("redis://db", b"", "must hold one line"),
+        ("redis://db", b"\n", "must hold one line"),
+        ("redis://db", b"one\ntwo", "must hold one line"),
+        ("redis://db", b"s3cret\xff", "cannot be read (it is not UTF-8)"),
+    ],
+)
+def test_a_password_file_that_cannot_be_used_is_told_without_its_content(
+    tmp_path: Path, url: str | None, content: bytes | None, problem: str
+) -> None:
+    if content is not None:
+        (tmp_path / "password").write_bytes(content)
+    settings = Settings.load(redis_url=url, redis_password_file=tmp_path / "password")
+    with pytest.raises(SettingsError) as raised:
+        _ = settings.store_url
+    assert raised.value.facts["variable"] == "TALLYSTICK_REDIS_PASSWORD_FILE"
+    assert problem in str(raised.value)
+    assert SECRET not in str(raised.value)
 
 
 # --- where the store is --------------------------------------------------------------------------
