@@ -1,15 +1,16 @@
-"""The verb that looks at the server, the machine and the settings: doctor."""
+"""The verbs that look whether all is well here: doctor, alive."""
 
 from collections import Counter
 
 import typer
 from rich.table import Table
 
-from tallystick.cli.common import AsJson, app, console
+from tallystick.cli.common import AsJson, app, console, without_types
 from tallystick.cli.render import print_json, visible
 from tallystick.jobs.checks.finding import Finding, Severity
 from tallystick.jobs.doctor import Report, consult
 from tallystick.jobs.settings import Settings
+from tallystick.jobs.worker import worker_host
 
 _STYLES = {
     Severity.REFUSE: "bold red",
@@ -28,6 +29,19 @@ def doctor(as_json: AsJson = False) -> None:
     else:
         print_report(report)
     raise typer.Exit(int(report.refuses))
+
+
+@app.command()
+def alive(as_json: AsJson = False) -> None:
+    """Exit with status 0 if a work-horse of this host lives: for the health check of a worker."""
+    host = worker_host()
+    with without_types() as tally:
+        living = [name for name in tally.store.living() if name.rsplit(":", 1)[0] == host]
+    if as_json:
+        print_json({"host": host, "work_horses": living})
+    else:
+        console.print(f"{len(living)} work-horses of {host} live")
+    raise typer.Exit(int(not living))
 
 
 def print_report(report: Report) -> None:

@@ -36,10 +36,14 @@ def visible(text: str) -> str:
     return escape(shown)
 
 
-def print_json(value: BaseModel | Sequence[BaseModel] | Sequence[Mapping[str, Any]]) -> None:
+def print_json(
+    value: BaseModel | Mapping[str, Any] | Sequence[BaseModel] | Sequence[Mapping[str, Any]],
+) -> None:
     """One JSON document on standard output."""
     if isinstance(value, BaseModel):
         plain: Any = value.model_dump(mode="json")
+    elif isinstance(value, Mapping):
+        plain = dict(value)
     else:
         plain = [
             item.model_dump(mode="json") if isinstance(item, BaseModel) else item for item in value

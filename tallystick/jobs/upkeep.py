@@ -45,6 +45,15 @@ class Upkeep(Census):
         """Say that these work-horses live; the number of all that do."""
         return int(self._script("heartbeat", [self.keys.workers], [_WORKER_SILENCE_MS, *names]))
 
+    def living(self) -> list[str]:
+        """The names of the work-horses whose heartbeat is fresh."""
+        with self._errors():
+            seconds, micros = self._repeat(self._client.time)
+            since = seconds * 1000 + micros // 1000 - _WORKER_SILENCE_MS
+            return list(
+                self._repeat(lambda: self._client.zrangebyscore(self.keys.workers, since, "+inf"))
+            )
+
     def forget(self, names: Sequence[str]) -> None:
         """Say that these work-horses have ended."""
         if names:

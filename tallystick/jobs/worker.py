@@ -105,9 +105,14 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
+def worker_host() -> str:
+    """This host, as the names of its workers begin."""
+    return platform.node()
+
+
 def worker_name() -> str:
     """`host:pid`, as the journal shows it."""
-    return f"{platform.node()}:{os.getpid()}"
+    return f"{worker_host()}:{os.getpid()}"
 
 
 def store_timeout(settings: Settings) -> float:

@@ -603,6 +603,7 @@ def test_work_horses_that_fall_silent_are_forgotten(monkeypatch: pytest.MonkeyPa
     assert store.heartbeat(["w-2", "w-3"]) == 3
     clock.pass_by(seconds=10)
     assert store.heartbeat([]) == 2
+    assert store.living() == ["w-2", "w-3"]
     store.forget(["w-2"])
     store.forget([])
     assert store.snapshot().workers == 1
@@ -949,6 +950,7 @@ def test_what_the_server_says_is_told_in_our_words(
         store.stops,
         store.due_now,
         store.alerts,
+        store.living,
         store.snapshot,
         lambda: store.read("a"),
         lambda: store.renew("a", "b", lease_ms=1),

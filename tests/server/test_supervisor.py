@@ -1,5 +1,6 @@
 """The worker parent: stops warmly, replaces the dead, refuses what it cannot run."""
 
+import json
 import os
 import signal
 import subprocess
@@ -69,6 +70,27 @@ def test_live_work_horses_are_counted_and_forgotten(site: Site) -> None:
     worker.terminate()
     worker.wait(20)
     assert site.tally.store.snapshot().workers == 0
+
+
+def alive(site: Site) -> tuple[int, list[str]]:
+    """What a health check of this host is told: the exit status, and who lives."""
+    command = [sys.executable, "-m", "tallystick", "alive", "--json"]
+    told = subprocess.run(command, env=site.env, capture_output=True, timeout=30, check=False)
+    assert told.stderr == b""
+    return told.returncode, json.loads(told.stdout)["work_horses"]
+
+
+def test_a_health_check_sees_the_work_horses_of_its_own_host_alone(site: Site) -> None:
+    site.tally.store.heartbeat(["elsewhere:1"])
+    assert alive(site) == (1, [])
+    worker = site.worker("--processes", "2")
+    eventually(lambda: site.tally.store.snapshot().workers == 3, "two heartbeats more")
+    status, names = alive(site)
+    assert status == 0
+    assert {int(name.rpartition(":")[2]) for name in names} == set(horses(site))
+    worker.terminate()
+    worker.wait(20)
+    assert alive(site) == (1, [])
 
 
 @pytest.mark.parametrize("flags", [("--isolation", "fork"), ("--recycle", "2")])
