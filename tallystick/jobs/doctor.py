@@ -80,7 +80,7 @@ def gather(probe: Probe, settings: Settings, *, embedded: bool) -> Facts:
     )
     try:
         before = probe.look()
-        server, config = probe.server(), probe.config()
+        server, config, unloadable = probe.server(), probe.config(), probe.unloadable()
         trip = _slowest_but_one_percent(probe)
     except StoreUnavailable as error:
         return replace(facts, unreachable=str(error.facts["problem"]))
@@ -91,6 +91,7 @@ def gather(probe: Probe, settings: Settings, *, embedded: bool) -> Facts:
         timing=_timing(settings, trip),
         server=server,
         config=config,
+        unloadable=unloadable,
         endpoint=probe.endpoint(embedded=embedded),
         sample=probe.sample(doctor_local.private_spellings(settings.keys_path)),
         replication=probe.replication(server),
@@ -229,6 +230,7 @@ class Guard:
             server=server,
             config=config,
             clock=Clock(looks[-1], self._looked),
+            unloadable=self._probe.unloadable(),
         )
         self._looked = looks[-1]
         self._findings = waived(essential(facts), self._waivers)

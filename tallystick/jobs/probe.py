@@ -56,6 +56,19 @@ DANGEROUS = {
 """What no worker needs and every accident or attacker wants."""
 
 
+REPLAYED = {
+    "SET": ("x",),
+    "DEL": (),
+    "HSET": ("x", "x"),
+    "HINCRBY": ("x", "1"),
+    "RPUSH": ("x",),
+    "LREM": ("1", "x"),
+    "ZADD": ("1", "x"),
+    "ZREM": ("x",),
+}
+"""What our scripts leave in the append-only file, with the arguments after the key."""
+
+
 class Probe(Wire):
     """Asks a server about itself. Only `barrier` and `premature` write, to a key of their own."""
 
@@ -92,6 +105,17 @@ class Probe(Wire):
             seconds, micros = self._client.time()
             trip = time.clock_gettime(_STEADY) - before
         return Look(seconds + micros / 1e6, local + trip / 2, before + trip / 2, trip)
+
+    def unloadable(self) -> tuple[str, ...] | Denied:
+        """Which commands the user `default`, as whom the server loads its append-only file, may
+        not run. None of them is run."""
+
+        def ask() -> tuple[str, ...]:
+            own = {command: (self._own_key, *rest) for command, rest in REPLAYED.items()}
+            allowed = self._allowed("default", own)
+            return tuple(command for command in own if command not in allowed)
+
+        return self._ask("ACL DRYRUN", ask)
 
     # --- what the doctor asks besides ------------------------------------------------------------
 
@@ -139,21 +163,24 @@ class Probe(Wire):
 
         def ask() -> Access:
             user = _text(self._client.acl_whoami())
-            pipe: Any = self._client.pipeline(transaction=False)
-            for command, words in DANGEROUS.items():
-                pipe.execute_command("ACL", "DRYRUN", user, *command.split(), *words)
-            answers = pipe.execute(raise_on_error=False)
-            for answer in answers:
-                if isinstance(answer, Exception) and "dryrun" in str(answer).lower():
-                    raise answer
-            allowed = [
-                command
-                for command, answer in zip(DANGEROUS, answers, strict=True)
-                if not isinstance(answer, Exception) and _text(answer) == "OK"
-            ]
-            return Access(user, tuple(allowed))
+            return Access(user, self._allowed(user, DANGEROUS))
 
         return self._inquire("ACL WHOAMI and ACL DRYRUN", ask)
+
+    def _allowed(self, user: str, commands: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+        """Those of the commands, each with its arguments, that this user could run."""
+        pipe: Any = self._client.pipeline(transaction=False)
+        for command, words in commands.items():
+            pipe.execute_command("ACL", "DRYRUN", user, *command.split(), *words)
+        answers = pipe.execute(raise_on_error=False)
+        for answer in answers:
+            if isinstance(answer, Exception) and "dryrun" in str(answer).lower():
+                raise answer
+        return tuple(
+            command
+            for command, answer in zip(commands, answers, strict=True)
+            if not isinstance(answer, Exception) and _text(answer) == "OK"
+        )
 
     def outbox(self) -> Outbox | Denied:
         """How many alerts wait, and for how long the oldest has."""

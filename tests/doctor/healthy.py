@@ -65,6 +65,7 @@ HEALTHY = Facts(
     server=SERVER,
     config=OPTIONS,
     clock=Clock(now=Look(1060.0, 1060.5, 60.0, 0.001), before=Look(1000.0, 1000.5, 0.0, 0.001)),
+    unloadable=(),
     endpoint=Endpoint(
         url="rediss://localhost:6379",
         host="localhost",

@@ -94,6 +94,8 @@ CASES: list[tuple[str, Facts, Severity, str]] = [
     ("aof-status", server(last_write="err"), REFUSE, "last write"),
     ("aof-status", server(last_rewrite="err"), REFUSE, "last rewrite"),
     ("aof-status", server(last_rewrite=""), UNKNOWN, "aof_last_bgrewrite_status"),
+    ("aof-user", but(unloadable=("HSET", "SET")), REFUSE, "may not run HSET, SET"),
+    ("aof-user", but(unloadable=NOPERM), UNKNOWN, "NOPERM"),
     ("snapshot-status", server(last_snapshot="err"), REFUSE, "snapshot"),
     ("stop-writes-on-bgsave-error", option(stop_writes_on_bgsave_error="no"), REFUSE, "no"),
     ("torn-tail", option(appendfsync="everysec"), WARN, "aof-load-truncated yes"),
@@ -281,6 +283,7 @@ def test_the_essential_part_covers_version_role_durability_eviction_clock_and_de
         "appendfsync",
         "fsync-on-rewrite",
         "aof-status",
+        "aof-user",
         "maxmemory-policy",
         "evicted-keys",
         "clock-skew",
@@ -290,7 +293,7 @@ def test_the_essential_part_covers_version_role_durability_eviction_clock_and_de
 
 
 def test_the_essential_part_asks_for_nothing_but_what_a_worker_gathers() -> None:
-    gathered = {"timing", "server", "config", "clock"}
+    gathered = {"timing", "server", "config", "clock", "unloadable"}
     only: dict[str, Any] = {name: getattr(HEALTHY, name) for name in gathered}
     assert {finding.severity for finding in essential(Facts(**only))} == {OK}
 

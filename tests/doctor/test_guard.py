@@ -10,7 +10,7 @@ from tallystick.core.errors import SettingsError
 from tallystick.jobs.checks.facts import Look
 from tallystick.jobs.checks.finding import Severity
 from tallystick.jobs.doctor import Guard
-from tallystick.jobs.probe import Probe
+from tallystick.jobs.probe import REPLAYED, Probe
 from tallystick.jobs.settings import Settings
 from tests.doctor.conftest import Launch, command
 from tests.server.conftest import Server
@@ -201,4 +201,5 @@ def test_a_look_costs_few_commands_and_no_writes(launch: Launch, guard_of: MakeG
         "info": 1,
         "config|get": 1,
         "time": 5,
+        "acl|dryrun": len(REPLAYED),
     }

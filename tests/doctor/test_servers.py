@@ -1,15 +1,19 @@
 """The command on real servers, each with one thing wrong."""
 
+import contextlib
 import json
 import os
+import re
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tallystick.jobs import probe
 from tallystick.jobs.checks.exposure import worker_rules
+from tallystick.jobs.connection import connect
 from tallystick.jobs.embedded import server_program
 from tallystick.jobs.keys import Keys
 from tallystick.jobs.probe import Probe
@@ -219,6 +223,44 @@ def test_the_user_that_the_remedy_makes_is_sound_and_can_work(
     assert run_one(site, url, "x") == "committed"
 
 
+@pytest.mark.parametrize("program", ["redis", "valkey"])
+def test_a_default_user_without_rights_loses_everything_at_a_restart_and_is_refused(
+    clinic: Clinic, launch: Launch, program: str, request: pytest.FixtureRequest
+) -> None:
+    """Found with compose.yaml, whose list of users said `user default off` and no more."""
+    if program == "valkey":
+        request.getfixturevalue("valkey")
+    users = clinic.folder / "users"
+    lame = "user default on nopass +@connection"  # for the fixture, which asks whether it is up
+    users.write_text(f"{lame}\nuser tallystick on >secret ~* &* +@all\n")
+    server = launch(aclfile=str(users))
+    url = server.url.replace("unix://", "unix://tallystick:secret@")
+
+    def kept_over_a_restart(key: str) -> bool:
+        script = "redis.call('SET', KEYS[1], 'x') redis.call('HSET', KEYS[2], 'x', 'x')"
+        as_us(url, "EVAL", script, 2, key, f"{key}-2")
+        server.stop()
+        server.start()
+        return bool(as_us(url, "EXISTS", key))
+
+    assert not kept_over_a_restart("{tallystick}:a")
+    told = clinic.doctor(url)
+    assert told.refusing() == {"aof-user"}
+    for step in re.findall(r"redis-cli (ACL [^,:]+)", told.findings["aof-user"]["remedy"]):
+        as_us(url, *step.replace("'", "").split())
+    assert clinic.doctor(url).refusing() == set()
+    assert clinic.doctor(server.url).refusing() == {"server-answers"}
+    as_us(url, "ACL", "SETUSER", "default", "on")
+    as_us(url, "ACL", "SAVE")
+    assert kept_over_a_restart("{tallystick}:b")
+
+
+def as_us(url: str, *words: object) -> Any:
+    client = connect(url, timeout=5, retries=False, decode=True)
+    with contextlib.closing(client):
+        return client.execute_command(*words)  # type: ignore[no-untyped-call]
+
+
 @pytest.fixture
 def closed(launch: Launch) -> str:
     """A server whose provider has closed CONFIG and ACL."""
@@ -230,6 +272,7 @@ def closed(launch: Launch) -> str:
 
 CLOSED = {
     "appendfsync",
+    "aof-user",
     "fsync-on-rewrite",
     "stop-writes-on-bgsave-error",
     "torn-tail",

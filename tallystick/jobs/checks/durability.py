@@ -41,6 +41,17 @@ def _aof_status(facts: Facts) -> Answer:
     return ok("the last write and rewrite were fine")
 
 
+def _aof_user(facts: Facts) -> Answer:
+    lacking = known(facts.unloadable)
+    if lacking:
+        return refuse(
+            f"the user `default` may not run {', '.join(lacking)}",
+            "redis-cli ACL SETUSER default off '~*' '&*' +@all, then redis-cli ACL SAVE: `off` is"
+            " what keeps everybody out",
+        )
+    return ok("the user `default` may run what the append-only file holds")
+
+
 def _snapshot_status(facts: Facts) -> Answer:
     found = heard(known(facts.server).last_snapshot, "rdb_last_bgsave_status")
     if found != "ok":
@@ -96,6 +107,15 @@ CHECKS = (
         "aof-status",
         "A server that cannot write its file keeps what it acknowledges in memory only.",
         _aof_status,
+        essential=True,
+    ),
+    # Seen with Redis 7.0.15 and Valkey 8.1.8: whatever several commands wrote together (a script,
+    # a transaction) is checked again while it is loaded, and left out with one line in the log.
+    Check(
+        "aof-user",
+        "The server loads its append-only file as the user `default`: what that may not run is gone"
+        " after a restart.",
+        _aof_user,
         essential=True,
     ),
     Check(

@@ -228,6 +228,8 @@ class Facts:
     server: Server | Denied = _NOT_ASKED
     config: Mapping[str, str] | Denied = _NOT_ASKED
     clock: Clock | Denied = _NOT_ASKED
+    unloadable: tuple[str, ...] | Denied = _NOT_ASKED
+    """What the user `default` may not run, as whom the server loads its append-only file."""
 
     endpoint: Endpoint | Denied = _NOT_ASKED
     client: Client | Denied = _NOT_ASKED
