@@ -36,16 +36,16 @@ each_service = pytest.mark.parametrize("name", sorted(SERVICES))
 each_lasting_service = pytest.mark.parametrize("name", LASTING)
 
 
-def config(*more: str, folder: Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
+def config(home: Path, *more: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """What Compose makes of the file, with these variables set and none of the caller's.
 
     There is a wheel with Compose for Linux on x86-64; elsewhere yours is used, if you have it.
     """
-    program = shutil.which("docker-compose", path=f"{BIN}:{os.environ['PATH']}")
-    if program is None:
+    program = shutil.which("docker-compose", path=f"{BIN}:{os.environ['PATH']}") or ""
+    if not program:
         unproved = "docker-compose is missing, so compose.yaml is unproved"
         pytest.fail(unproved) if os.environ.get("CI") else pytest.skip(unproved)
-    plain = {"PATH": os.environ["PATH"], "HOME": str(folder)}
+    plain = {"PATH": os.environ["PATH"], "HOME": str(home)}
     return subprocess.run(
         [program, "--profile", "*", *more, "config", "--format", "json"],
         cwd=ROOT,
@@ -58,7 +58,7 @@ def config(*more: str, folder: Path = ROOT, **variables: str) -> subprocess.Comp
 
 @functools.cache
 def resolved(**variables: str) -> Any:
-    done = config(**variables)
+    done = config(ROOT, **variables)
     assert (done.returncode, done.stderr) == (0, "")
     return json.loads(done.stdout)
 
@@ -88,7 +88,7 @@ def test_compose_accepts_the_file_and_warns_of_nothing() -> None:
 def test_compose_would_see_a_mistake(fault: dict[str, Any], told: str, tmp_path: Path) -> None:
     """The check above is worth what this shows."""
     (tmp_path / "fault.yaml").write_text(yaml.safe_dump(fault))
-    done = config("--file", "compose.yaml", "--file", str(tmp_path / "fault.yaml"))
+    done = config(tmp_path, "--file", "compose.yaml", "--file", str(tmp_path / "fault.yaml"))
     assert done.returncode != 0
     assert told in done.stderr
 

@@ -1,0 +1,1 @@
+"""Grafana dashboards as code: `python -m deploy.grafana.build` writes their JSON."""
