@@ -21,7 +21,7 @@ RUN groupadd --gid 10001 tallystick \
  && install -d -o tallystick -g tallystick -m 0700 /var/lib/tallystick \
       /secrets/approver /secrets/worker \
  && install -d -o tallystick -g tallystick -m 0755 /secrets /secrets/redis /secrets/grafana \
-      /srv/shop /srv/actions
+      /etc/tallystick /srv/shop /srv/actions
 COPY --from=build /opt/tallystick /opt/tallystick
 ENV PATH=/opt/tallystick/bin:$PATH \
     PYTHONUNBUFFERED=1 \

@@ -120,7 +120,7 @@ def rules(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
 ) -> None:
-    """Write out what comes for Prometheus and Alertmanager: rules, their tests, configurations."""
+    """Write out what comes for Prometheus, Alertmanager and Grafana."""
     texts = shipped(runbooks=runbooks, dashboards=dashboards, receivers=_receivers(receivers or []))
     _write(to, texts, force=force)
     for name in texts:

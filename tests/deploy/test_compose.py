@@ -19,6 +19,8 @@ import yaml
 
 from tallystick import Settings
 from tallystick.approvals import load_keyring, load_signer
+from tallystick.metrics.shipped import DASHBOARDS, RECEIVERS, RULES
+from tests.metrics.tools import run
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -101,7 +103,7 @@ def test_what_a_reader_may_set_is_set() -> None:
         ALERTMANAGER_PORT="2",
         GRAFANA_PORT="3",
     )["services"]
-    assert found["worker"]["environment"]["TALLYSTICK_ACTIONS"] == "acme"
+    assert found["worker"]["environment"]["TALLYSTICK_ACTIONS"] == "acme,tallystick.canary"
     ports = {name: one["ports"][0]["published"] for name, one in found.items() if "ports" in one}
     assert ports == {"prometheus": "1", "alertmanager": "2", "grafana": "3"}
     for name in ("worker", "exporter", "desk"):
@@ -172,8 +174,9 @@ def test_a_lasting_service_says_whether_it_is_well_and_comes_back(name: str) -> 
 
 
 def test_what_runs_once_is_either_the_start_or_for_people() -> None:
-    assert ONCE == ["demo", "desk", "secrets"]
+    assert ONCE == ["demo", "desk", "rules", "secrets"]
     assert {name: SERVICES[name].get("profiles") for name in ONCE} == {
+        "rules": None,
         "secrets": None,
         "desk": ["tools"],
         "demo": ["demo"],
@@ -183,7 +186,8 @@ def test_what_runs_once_is_either_the_start_or_for_people() -> None:
 @each_service
 def test_a_service_waits_for_what_it_needs_to_be_well_and_not_only_started(name: str) -> None:
     for other, how in SERVICES[name].get("depends_on", {}).items():
-        wanted = "service_completed_successfully" if other == "secrets" else "service_healthy"
+        once = other in {"secrets", "rules"}
+        wanted = "service_completed_successfully" if once else "service_healthy"
         assert how == {"condition": wanted}
 
 
@@ -215,9 +219,9 @@ def test_a_secret_is_seen_by_those_who_need_it_and_by_nobody_else() -> None:
         for secret in SECRETS
     }
     assert seen == {
-        "redis-secret": {"redis", "worker", "exporter", "desk", "demo"},
+        "redis-secret": {"redis", "worker", "exporter", "canary", "desk", "demo"},
         "grafana-secret": {"grafana"},
-        "approver-keys": {"desk", "demo"},
+        "approver-keys": {"canary", "desk", "demo"},
         "worker-keys": {"worker", "exporter"},
     }
 
@@ -237,7 +241,7 @@ def test_redis_is_reached_on_a_network_without_a_way_out_and_by_its_clients_alon
     inside = {
         name for name, one in resolved()["services"].items() if "store" in one.get("networks", {})
     }
-    assert inside == {"redis", "worker", "exporter", "desk", "demo"}
+    assert inside == {"redis", "worker", "exporter", "canary", "desk", "demo"}
     assert list(resolved()["services"]["redis"]["networks"]) == ["store"]
 
 
@@ -251,7 +255,7 @@ def test_every_file_that_is_mounted_is_in_the_repository() -> None:
 # --- what ours are told --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["worker", "exporter", "desk", "demo"])
+@pytest.mark.parametrize("name", ["worker", "exporter", "canary", "desk", "demo"])
 def test_what_our_services_are_told_are_settings_that_exist(name: str) -> None:
     told = resolved()["services"][name]["environment"]
     assert {one.removeprefix("TALLYSTICK_").lower() for one in told} <= set(Settings.model_fields)
@@ -366,3 +370,54 @@ def test_only_what_the_image_needs_is_sent_to_the_builder() -> None:
 def test_the_version_of_the_image_is_the_version_of_the_package() -> None:
     text = (ROOT / "pyproject.toml").read_text()
     assert f'version = "{OURS.partition(":")[2]}"' in text
+
+
+# --- the monitoring ------------------------------------------------------------------------------
+
+
+def write_rules(folder: Path) -> dict[str, str]:
+    """What the service `rules` writes, by the command that compose.yaml gives it."""
+    words = [
+        word.replace("/etc/tallystick", str(folder))
+        for word in resolved()["services"]["rules"]["command"]
+    ]
+    subprocess.run([sys.executable, "-m", "tallystick", *words], check=True, capture_output=True)
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+def test_prometheus_and_alertmanager_accept_what_they_are_given(tmp_path: Path) -> None:
+    written = write_rules(tmp_path)
+    config = (ROOT / "deploy/prometheus/prometheus.yml").read_text()
+    assert "/etc/tallystick/tallystick.*.yaml" in config
+    (tmp_path / "prometheus.yml").write_text(config.replace("/etc/tallystick", str(tmp_path)))
+    said = run("promtool", "check", "config", "prometheus.yml", cwd=tmp_path)
+    assert f"{len(RULES)} rule files found" in said
+    assert run("amtool", "check-config", "alertmanager.yaml", cwd=tmp_path)
+    assert written.keys() >= {*RULES, *DASHBOARDS, "alertmanager.yaml"}
+
+
+def test_pages_lead_to_the_pager_and_the_dashboard_of_this_stack(tmp_path: Path) -> None:
+    written = write_rules(tmp_path)
+    receivers = yaml.safe_load(written["alertmanager.yaml"])["receivers"]
+    urls = [hook["url"] for one in receivers for hook in one["webhook_configs"]]
+    assert sorted(urls) == sorted(f"http://pager:8080/{name}" for name in RECEIVERS)
+    assert "dashboard_url: http://localhost:3000/d/tallystick\n" in written["tallystick.rules.yaml"]
+
+
+def test_the_receivers_of_a_site_take_the_place_of_ours() -> None:
+    given = {f"{name.upper().replace('-', '_')}_URL": f"https://{name}.corp/" for name in RECEIVERS}
+    command = resolved(**given)["services"]["rules"]["command"]
+    for name in RECEIVERS:
+        assert f"--receiver={name}=https://{name}.corp/" in command
+
+
+def test_prometheus_scrapes_every_service_that_has_metrics() -> None:
+    config = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())
+    targets = {
+        job["job_name"]: job["static_configs"][0]["targets"] for job in config["scrape_configs"]
+    }
+    assert targets == {
+        "tallystick": ["exporter:9464"],
+        "prometheus": ["localhost:9090"],
+        "alertmanager": ["alertmanager:9093"],
+    }

@@ -18,6 +18,7 @@ import yaml
 
 from deploy.grafana.build.write import FOLDER, texts
 from tallystick.metrics.catalog import FAMILIES
+from tallystick.metrics.shipped import DASHBOARDS, shipped
 from tests.docs.pages import COMMANDS
 from tests.metrics.tools import BY_NAME, RECORDED
 
@@ -295,9 +296,16 @@ def test_grafana_is_given_the_data_source_of_the_stack() -> None:
 def test_grafana_is_given_the_dashboards_from_where_compose_puts_them() -> None:
     [provider] = provisioned("dashboards")["providers"]
     grafana = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]["grafana"]
-    places = {one.split(":")[1]: one.split(":")[0] for one in grafana["volumes"]}
-    assert places[provider["options"]["path"]] == f"./{FOLDER.relative_to(ROOT)}"
+    assert f"monitoring:{provider['options']['path']}:ro" in grafana["volumes"]
     assert provider["allowUiUpdates"] is False
     home = Path(grafana["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
     assert home.parent == Path(provider["options"]["path"])
     assert home.name in BOARDS
+
+
+def test_the_dashboards_are_written_out_with_the_rules_and_lead_to_the_runbooks_of_a_site() -> None:
+    assert set(BOARDS) == set(DASHBOARDS)
+    texts = shipped(runbooks="https://wiki.corp/t")
+    assert "https://wiki.corp/t/TallystickOutcomeUnknown" in texts["tallystick.json"]
+    assert "tallystick.example" not in texts["tallystick.json"]
+    assert json.loads(texts["tallystick.json"])["uid"] == "tallystick"
