@@ -153,6 +153,7 @@ def looks() -> Row:
                         "unknown type",
                     ),
                     steps=MANY_IS_ODD,
+                    whole=True,
                 ),
             ),
         ],

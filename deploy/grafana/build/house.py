@@ -101,8 +101,10 @@ def numbers(
     unit: str = "short",
     steps: Sequence[tuple[float | None, str]] = ((None, "green"),),
     nothing: str = "0",
+    whole: bool = False,
 ) -> stat.Panel:
-    """The latest value of each series, coloured by `steps` (from which value, which colour)."""
+    """The latest value of each series, coloured by `steps` (from which value, which colour), as
+    a `whole` number if it is a count that Prometheus extrapolates."""
     panel = (
         stat.Panel()
         .title(title)
@@ -115,6 +117,8 @@ def numbers(
         .graph_mode(common.BigValueGraphMode.NONE)
         .reduce_options(commons.ReduceDataOptions().calcs(["lastNotNull"]))
     )
+    if whole:
+        panel.decimals(0)
     for target in _targets(queries, instant=True):
         panel.with_target(target)
     return panel

@@ -189,6 +189,7 @@ def correctness() -> Row:
                     Query(lately("kind", catalog.SECURITY_EVENTS), "{{kind}}"),
                     Query(f"sum({lately('action_type', catalog.UNKNOWN_TYPES)})", "unknown type"),
                     steps=MANY_IS_ODD,
+                    whole=True,
                 ),
             ),
         ],
