@@ -20,6 +20,7 @@ import yaml
 from tallystick import Settings
 from tallystick.approvals import load_keyring, load_signer
 from tallystick.metrics.shipped import DASHBOARDS, RECEIVERS, RULES
+from tests.docs.pages import DOCS, blocks, code_spans, firsts, rows, sections
 from tests.metrics.tools import run
 
 ROOT = Path(__file__).parents[2]
@@ -208,17 +209,20 @@ def test_what_a_service_is_given_to_read_it_cannot_write(name: str) -> None:
             assert mount.get("read_only") is True, target
 
 
-def test_a_secret_is_seen_by_those_who_need_it_and_by_nobody_else() -> None:
-    seen = {
+def who_sees_what() -> dict[str, set[str]]:
+    """The services that each secret is mounted into, but for the one that makes them."""
+    return {
         secret: {
             name
-            for name in SERVICES
+            for name in SERVICES.keys() - {"secrets"}
             if secret in {mount["source"] for mount in mounts(name).values()}
         }
-        - {"secrets"}
         for secret in SECRETS
     }
-    assert seen == {
+
+
+def test_a_secret_is_seen_by_those_who_need_it_and_by_nobody_else() -> None:
+    assert who_sees_what() == {
         "redis-secret": {"redis", "worker", "exporter", "canary", "desk", "demo"},
         "grafana-secret": {"grafana"},
         "approver-keys": {"canary", "desk", "demo"},
@@ -421,3 +425,27 @@ def test_prometheus_scrapes_every_service_that_has_metrics() -> None:
         "prometheus": ["localhost:9090"],
         "alertmanager": ["alertmanager:9093"],
     }
+
+
+# --- the page about it ---------------------------------------------------------------------------
+
+PAGE = DOCS / "howto" / "run-with-compose.md"
+
+
+def test_the_page_tells_of_every_service_every_variable_and_who_sees_which_secret() -> None:
+    told = sections(PAGE)
+    assert firsts(told["The services"]) == list(SERVICES)
+    text = (ROOT / "compose.yaml").read_text()
+    assert set(firsts(told["Make it yours"])) == set(re.findall(r"\$\{([A-Z_]+)", text))
+    keys = rows(told["Keys and passwords"])
+    seen = {code_spans(row[0])[0]: set(row[2].split(", ")) for row in keys}
+    assert seen == who_sees_what()
+
+
+def test_the_override_of_the_page_puts_a_folder_in_place_of_a_volume(tmp_path: Path) -> None:
+    [(_, override)] = blocks(PAGE, "yaml")
+    (tmp_path / "override.yaml").write_text(override)
+    done = config(tmp_path, "--file", "compose.yaml", "--file", str(tmp_path / "override.yaml"))
+    assert done.returncode == 0, done.stderr
+    volume = json.loads(done.stdout)["volumes"]["worker-keys"]
+    assert volume["driver_opts"]["device"] == "/etc/tallystick/worker-keys"

@@ -19,7 +19,7 @@ import yaml
 from deploy.grafana.build.write import FOLDER, texts
 from tallystick.metrics.catalog import FAMILIES
 from tallystick.metrics.shipped import DASHBOARDS, shipped
-from tests.docs.pages import COMMANDS
+from tests.docs.pages import COMMANDS, DOCS, rows, sections
 from tests.metrics.tools import BY_NAME, RECORDED
 
 ROOT = Path(__file__).parents[2]
@@ -309,3 +309,13 @@ def test_the_dashboards_are_written_out_with_the_rules_and_lead_to_the_runbooks_
     assert "https://wiki.corp/t/TallystickOutcomeUnknown" in texts["tallystick.json"]
     assert "tallystick.example" not in texts["tallystick.json"]
     assert json.loads(texts["tallystick.json"])["uid"] == "tallystick"
+
+
+# --- the page about it ---------------------------------------------------------------------------
+
+
+def test_the_page_tells_of_every_dashboard_and_of_each_of_its_rows() -> None:
+    told = sections(DOCS / "reference" / "dashboards.md")
+    for board in BOARDS.values():
+        titles = [panel["title"] for panel in board["panels"] if panel["type"] == "row"]
+        assert [row[0] for row in rows(told[board["uid"]])] == titles
