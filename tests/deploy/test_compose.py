@@ -266,8 +266,9 @@ def test_what_our_services_are_told_are_settings_that_exist(name: str) -> None:
     assert told["TALLYSTICK_REDIS_URL"] == "redis://tallystick@redis:6379/0"
 
 
-def test_a_worker_takes_no_work_on_a_server_that_may_forget() -> None:
-    assert resolved()["services"]["worker"]["environment"]["TALLYSTICK_GUARD"] == "refuse"
+def test_nothing_is_waived_of_what_the_doctor_asks() -> None:
+    for name in ("worker", "desk", "canary"):
+        assert "TALLYSTICK_ALLOW_UNSAFE" not in resolved()["services"][name]["environment"]
 
 
 def test_a_worker_is_given_the_time_to_finish_what_it_holds() -> None:

@@ -121,16 +121,15 @@ def test_the_password_is_written_nowhere_and_asked_of_everybody(deployed: Deploy
         stranger.ping()
 
 
-def test_a_worker_whose_guard_refuses_works_there(deployed: Deployed) -> None:
+def test_a_worker_takes_work_there(deployed: Deployed) -> None:
     with actions.target():
         pass
-    settings = deployed.settings(guard="refuse")
+    settings = deployed.settings()
     env = os.environ | {
         "TALLYSTICK_REDIS_URL": deployed.url,
         "TALLYSTICK_REDIS_PASSWORD_FILE": str(settings.redis_password_file),
         "TALLYSTICK_DATA_DIR": str(settings.data_dir),
         "TALLYSTICK_ACTIONS": ACTIONS,
-        "TALLYSTICK_GUARD": "refuse",
     }
     with Tallystick.from_settings(settings) as tally:
         found = tally.propose("item.readable", {"item": "a", "value": "new"}, key="a", by="erin")
