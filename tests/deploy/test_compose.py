@@ -157,7 +157,13 @@ def test_a_service_cannot_fill_the_disk_with_its_log(name: str) -> None:
 def test_an_image_is_named_by_an_exact_version(name: str) -> None:
     _, _, tag = SERVICES[name]["image"].partition(":")
     assert re.fullmatch(r"v?[0-9]+\.[0-9]+\.[0-9]+(-[a-z]+)?", tag)
-    assert ("build" in SERVICES[name]) == (SERVICES[name]["image"] == OURS)
+
+
+def test_our_image_is_built_once() -> None:
+    """Two builds of one tag at a time get in each other's way."""
+    assert [name for name, one in SERVICES.items() if "build" in one] == ["secrets"]
+    assert SERVICES["secrets"]["image"] == OURS
+    assert sum(one["image"] == OURS for one in SERVICES.values()) == 8
 
 
 @each_lasting_service
