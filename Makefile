@@ -56,6 +56,7 @@ wheel: $(READY) ## build sdist and wheel, and run the demonstration from the whe
 	if grep -vE '^tallystick(/|-[0-9.]+\.dist-info/)' "$$place/names"; then \
 	  echo 'The wheel holds more than the package (see above).' >&2; exit 1; fi; \
 	for must in '^tallystick/py.typed$$' '^tallystick/jobs/lua/.*\.lua$$' \
+	  '^tallystick/metrics/dashboards/.*\.json$$' \
 	  '^tallystick/metrics/rules/tallystick.*\.yaml$$' '^tallystick/metrics/rules/alertmanager.yaml$$'; do \
 	  grep -qE "$$must" "$$place/names" || { echo "The wheel lacks $$must." >&2; exit 1; }; done; \
 	$(BIN)/python -m venv "$$place/venv"; \
