@@ -13,9 +13,22 @@ from redis.exceptions import TimeoutError as LinkTimeout
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
-from tallystick.core.errors import StoreFull, StoreReadOnly, StoreRefused, StoreUnavailable
+from tallystick.core.errors import (
+    SettingsError,
+    StoreFull,
+    StoreReadOnly,
+    StoreRefused,
+    StoreUnavailable,
+)
 
 Client = redis.Redis
+
+_SCHEMES = ("redis", "rediss", "unix", "redis+sentinel")
+_FORMS = (
+    "redis://HOST:PORT/DATABASE, rediss://HOST:PORT/DATABASE, unix:///PATH?db=DATABASE and"
+    " redis+sentinel://HOST:PORT,HOST:PORT/SERVICE/DATABASE, each with USER:PASSWORD@ before the"
+    " host or path if need be, where @ : / ? # of a password are percent-encoded"
+)
 
 LinkDown = (LinkError, LinkTimeout)
 """The server did not answer; what was sent may or may not have been carried out."""
@@ -26,7 +39,11 @@ def connect(url: str, *, timeout: float, retries: bool, decode: bool) -> Client:
 
     The protocol's own client has `retries` off: the default re-sends up to ten times and doubles
     commands that are not idempotent (measured with redis-py 8.1: INCR and XADD).
+
+    Nothing is sent yet. Raises `SettingsError` for a URL that is none of these.
     """
+    if problem := _malformed(url):
+        raise _unusable(problem)
     options: dict[str, Any] = {
         "decode_responses": decode,
         "socket_timeout": timeout,
@@ -40,11 +57,33 @@ def connect(url: str, *, timeout: float, retries: bool, decode: bool) -> Client:
         client = redis.Redis.from_url(url, **options)
         client.connection_pool.connection_class(**client.connection_pool.connection_kwargs)
         return client
-    except TypeError as error:  # an option that no connection takes
-        raise StoreUnavailable(url=safe_url(url), problem=_one_line(error)) from None
+    except (TypeError, RedisError) as error:  # an option, or a value of one, that is not taken
+        raise _unusable(_one_line(error)) from None
     except ValueError:  # whose text would repeat the URL
-        problem = "it is no URL that redis-py understands"
-        raise StoreUnavailable(url=safe_url(url), problem=problem) from None
+        raise _unusable("host, port or an option cannot be read") from None
+
+
+def _malformed(url: str) -> str:
+    """What is wrong with a URL that redis-py would take for another one; empty if nothing is."""
+    scheme, mark, rest = url.partition("://")
+    if not mark or scheme not in _SCHEMES:
+        return f"it begins with none of {', '.join(f'{known}://' for known in _SCHEMES)}"
+    place, _, path = rest.partition("?")[0].rpartition("@")[2].partition("/")
+    if scheme == "unix":
+        return "" if path and not place else "it names no path: there are three slashes"
+    if any(char.isspace() or not char.isprintable() for char in place + path):
+        return "there is a blank in it"
+    database = path.partition("/")[2] if scheme == "redis+sentinel" else path
+    if database.strip("/") and not database.strip("/").isdecimal():
+        return "its database is no number"
+    if scheme == "redis+sentinel" and not all(place.split(",")):
+        return "it names no Sentinel, or an empty one"
+    return ""
+
+
+def _unusable(problem: str) -> SettingsError:
+    told = f"{problem}. Understood are {_FORMS}"
+    return SettingsError(variable="TALLYSTICK_REDIS_URL", problem=told)
 
 
 def _sentinel(url: str, options: dict[str, Any]) -> Client:
@@ -71,9 +110,8 @@ def _node(text: str) -> tuple[str, int]:
 
 def safe_url(url: str) -> str:
     """The URL without its credentials and options, for errors and logs."""
-    plain = url.partition("?")[0]
-    scheme, mark, rest = plain.partition("://") if "://" in plain else ("", "", plain)
-    return scheme + mark + rest.rpartition("@")[2]
+    scheme, mark, rest = url.partition("://") if "://" in url else ("", "", url)
+    return scheme + mark + rest.rpartition("@")[2].partition("?")[0]
 
 
 @contextlib.contextmanager

@@ -277,24 +277,38 @@ def test_a_command_is_sent_once_unless_its_sender_repeats_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "url",
+    ("url", "problem"),
     [
-        "http://db",
-        "db:6379",
-        "",
-        "redis://db:port",
-        "redis+sentinel://a:b/tally",
-        "redis+sentinel://a/tally/zero",
+        ("http://db", "begins with none of"),
+        ("db:6379", "begins with none of"),
+        ("redis:/db", "begins with none of"),
+        ("unix:/run/redis.sock", "begins with none of"),
+        (" redis://db", "begins with none of"),
+        ("", "begins with none of"),
+        ("redis://db:port", "cannot be read"),
+        ("redis://db:70000", "cannot be read"),
+        ("redis://[::1", "cannot be read"),
+        ("redis://db?db=zero", "cannot be read"),
+        ("redis://db\n", "there is a blank in it"),
+        ("redis://db/zero", "its database is no number"),
+        ("redis://db/-1", "its database is no number"),
+        ("redis+sentinel://a/tally/zero", "its database is no number"),
+        ("redis+sentinel://a:b/tally", "cannot be read"),
+        ("redis+sentinel:///tally", "it names no Sentinel"),
+        ("redis+sentinel://a,,b/tally", "it names no Sentinel"),
+        ("unix://", "it names no path"),
+        ("unix://run/redis.sock", "it names no path"),
+        ("unix:///nowhere/redis.sock?colour=red", "colour"),
+        ("rediss://db?ssl_cert_reqs=perhaps", "perhaps"),
+        ("redis://db?protocol=9", "protocol"),
     ],
 )
-def test_a_url_that_is_none_is_refused_with_where_to_set_it(url: str) -> None:
-    with pytest.raises(StoreUnavailable, match="TALLYSTICK_REDIS_URL"):
+def test_a_url_that_is_none_is_refused_with_where_to_set_it_and_how(url: str, problem: str) -> None:
+    with pytest.raises(SettingsError, match=problem) as raised:
         connect(url, timeout=1, retries=False, decode=True)
-
-
-def test_an_option_that_does_not_exist_is_told_in_our_words() -> None:
-    with pytest.raises(StoreUnavailable, match="colour"):
-        Store.connect("unix:///nowhere/redis.sock?colour=red", "tallystick", timeout=1).ping()
+    assert raised.value.facts["variable"] == "TALLYSTICK_REDIS_URL"
+    for form in ("redis://HOST:PORT/DATABASE", "rediss://", "unix:///PATH", "redis+sentinel://"):
+        assert form in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -304,6 +318,8 @@ def test_an_option_that_does_not_exist_is_told_in_our_words() -> None:
         ("redis://:s3cret@db:6379/0", "redis://db:6379/0"),
         ("redis://app:s3cret@db", "redis://db"),
         ("redis://app:s3c@s3cret@db", "redis://db"),
+        ("redis://app:s3cret?more@db", "redis://db"),
+        ("redis://app:s3cret/more@db/0?db=1", "redis://db/0"),
         ("rediss://app:s3cret@db", "rediss://db"),
         ("unix://app:s3cret@/run/redis.sock", "unix:///run/redis.sock"),
         ("redis+sentinel://:s3cret@a:1,b:2/tally", "redis+sentinel://a:1,b:2/tally"),
@@ -353,9 +369,12 @@ def test_an_unreachable_store_is_named_without_its_credentials(url: str) -> None
             "app:s3cret@db:6379",
         ),
         "ftp://app:s3cret@db",
+        "redis://app:s3cret?x@db",
+        "redis://app:s3cret",
+        "rediss://app:s3cret@db?ssl_cert_reqs=perhaps",
     ],
 )
 def test_a_refused_url_does_not_give_its_credentials_away(url: str) -> None:
-    with pytest.raises(StoreUnavailable) as raised:
+    with pytest.raises(SettingsError) as raised:
         connect(url, timeout=1, retries=False, decode=True)
     assert SECRET not in str(raised.value)
