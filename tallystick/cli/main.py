@@ -16,6 +16,8 @@ from tallystick.core.errors import TallystickError
 
 __all__ = ["commands", "doctoring", "main", "monitoring", "operations"]
 
+_INTERRUPTED = 130
+
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run one command; the exit status."""
@@ -24,13 +26,16 @@ def main(args: Sequence[str] | None = None) -> int:
     try:
         app(args=args, prog_name="tallystick")
     except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+        status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+        if status == _INTERRUPTED:  # Typer has caught it, and said nothing
+            errors.print("interrupted")
+        return status
     except TallystickError as error:
         errors.print(f"[bold red]error:[/] {visible(str(error))}")
         return 1
     except KeyboardInterrupt:
         errors.print("interrupted")
-        return 130
+        return _INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
