@@ -6,6 +6,7 @@ import typer
 from rich.console import Console
 
 from tallystick.jobs.service import Tallystick
+from tallystick.telemetry import traces
 
 app = typer.Typer(
     name="tallystick",
@@ -34,10 +35,17 @@ Id = Annotated[str, typer.Argument(metavar="ID", help="The action's id.", show_d
 _given: list[str] = []
 
 
+_TRACED = frozenset({"propose", "approve", "reject", "cancel", "resolve", "acknowledge"})
+"""The verbs that move an action in this process. A worker has spans in its work-horses only, since
+whatever sends them has threads, and a parent that forks has none."""
+
+
 @app.callback()
-def everywhere(actions: Modules = None) -> None:
+def everywhere(context: typer.Context, actions: Modules = None) -> None:
     """Options that may stand before the command."""
     _given[:] = actions or []
+    if context.invoked_subcommand in _TRACED:
+        traces.set_up("tallystick")
 
 
 def opened(actions: list[str] | None = None) -> Tallystick:

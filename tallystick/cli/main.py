@@ -3,6 +3,7 @@
 0 done; 1 refused or failed; 2 wrong usage; 130 interrupted.
 """
 
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -13,15 +14,23 @@ from tallystick.cli import commands, doctoring, monitoring, operations
 from tallystick.cli.common import app
 from tallystick.cli.render import visible
 from tallystick.core.errors import TallystickError
+from tallystick.telemetry import traces
 
 __all__ = ["commands", "doctoring", "main", "monitoring", "operations"]
 
 _INTERRUPTED = 130
 
+_LEFT_TO_SERVICES = ("tallystick.moves", "opentelemetry")
+"""Loggers that are not heard unless a worker or service has configured logging: a verb shows the
+action that it has moved, and works as well while no collector answers."""
+_SILENCE = logging.NullHandler()
+
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run one command; the exit status."""
     sys.path.append(os.getcwd())  # action modules are found beside the caller, last of all
+    for logger in _LEFT_TO_SERVICES:
+        logging.getLogger(logger).addHandler(_SILENCE)
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
     try:
         app(args=args, prog_name="tallystick")
@@ -47,4 +56,6 @@ def main(args: Sequence[str] | None = None) -> int:
             "This should not happen. Set TALLYSTICK_DEBUG=1 to see where, and report it."
         )
         return 1
+    finally:
+        traces.flush()
     return 0

@@ -2,17 +2,16 @@
 
 import logging
 import signal
-import sys
 from typing import Annotated
 
 import typer
-from rich.logging import RichHandler
 
 from tallystick.cli.common import Modules, app, console, opened
 from tallystick.core.errors import ActionModuleError, InvalidInput, StoreError
 from tallystick.jobs.states import OPEN, State
 from tallystick.jobs.supervisor import Supervisor
 from tallystick.jobs.worker import Work
+from tallystick.telemetry import logs
 
 log = logging.getLogger("tallystick.exporter")
 
@@ -38,8 +37,8 @@ def worker(
     """Run approved actions, and recover what dead workers left."""
     if isolation not in {"process", "fork"}:
         raise typer.BadParameter("use process or fork", param_hint="--isolation")
-    _log_to_stderr()
     with opened(modules) as tally:
+        logs.configure(tally.settings.log_format, tally.settings.log_level)
         if not tally.registry.names():
             raise ActionModuleError(
                 module="(none)", problem="no module is named, so this worker could run nothing"
@@ -60,8 +59,8 @@ def exporter(
     from tallystick.metrics.collector import Collector
     from tallystick.metrics.exporter import serve
 
-    _log_to_stderr()
     with opened(modules) as tally:
+        logs.configure(tally.settings.log_format, tally.settings.log_level)
         transport = tally.transport
         assert transport is not None
         collector = Collector(
@@ -102,18 +101,3 @@ def demo(
     from tallystick.demo import run
 
     raise typer.Exit(run(story=story, naive=naive, console=console))
-
-
-def _log_to_stderr() -> None:
-    """Log lines for people on a terminal, plain lines elsewhere."""
-    handler: logging.Handler
-    if sys.stderr.isatty():
-        from rich.console import Console
-
-        handler = RichHandler(console=Console(stderr=True), show_path=False)
-        handler.setFormatter(logging.Formatter("%(message)s"))
-    else:
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    logging.getLogger("rq.worker").setLevel(logging.WARNING)

@@ -1,7 +1,6 @@
 """How things look on a terminal: actions, journals and types, for people and as JSON."""
 
 import json
-import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from rich.panel import Panel
 from rich.table import Table
 
 from tallystick.cli.common import console
+from tallystick.core.canonical import spelt_out
 from tallystick.jobs.states import State
 from tallystick.jobs.view import ActionRecord, JournalEntry
 
@@ -27,13 +27,7 @@ _ENDED = {
 
 def visible(text: str) -> str:
     """Text safe to print: markup escaped, and characters that hide or reorder others spelt out."""
-    shown = "".join(
-        char
-        if char == "\n" or unicodedata.category(char) not in {"Cc", "Cf", "Cs", "Co"}
-        else f"\\u{ord(char):04x}"
-        for char in text
-    )
-    return escape(shown)
+    return escape(spelt_out(text))
 
 
 def print_json(

@@ -27,6 +27,7 @@ MAX_INTEGER = 2**53 - 1
 MAX_EXPONENT = 200
 
 _LINE_BREAKS = frozenset("\t\n\r")
+_UNSEEN = frozenset({"Cc", "Cf", "Co", "Cs"})
 
 
 def loads(text: str | bytes, *, field: str) -> Any:
@@ -202,6 +203,17 @@ def told(error: object, *, limit: int = 500) -> str:
         for char in words[:limit]
     )
     return unicodedata.normalize("NFC", "".join(kept))[:limit]
+
+
+def spelt_out(text: str, *, line_breaks: bool = True) -> str:
+    """Text that is safe to print: characters that hide, reorder or overwrite others (control,
+    format, private and surrogate ones) as `\\u202e`; so also line breaks unless they may stay."""
+    return "".join(
+        char
+        if (char == "\n" and line_breaks) or unicodedata.category(char) not in _UNSEEN
+        else f"\\u{ord(char):04x}"
+        for char in text
+    )
 
 
 def exact(number: float) -> Decimal:

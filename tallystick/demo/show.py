@@ -95,7 +95,7 @@ class Show:
 
     def alert(self, facts: Mapping[str, object]) -> None:
         """An alert as on-call engineers get it."""
-        words = f"{facts['reason']}: action {facts['id']} is {facts['state']}, {facts['why']}"
+        words = "{reason}: action {action_id} is {state}; {next}".format_map(facts)
         self._line("ALERT", words, "bold red")
 
     def table(self, rows: Sequence[Row], *, seconds: float) -> None:

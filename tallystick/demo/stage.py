@@ -131,14 +131,13 @@ class Stage:
     # --- what can be seen --------------------------------------------------------------------
 
     def alert(self, id: str, reason: str) -> dict[str, Any]:
-        """Wait until a worker has given this alert to its channel, the log; its facts."""
+        """Wait until a worker has given this alert to its channel, the log; that line's fields."""
 
         def given() -> dict[str, Any] | None:
             for process in self._started:
                 for line in process.log.read_text().splitlines():
-                    _, mark, text = line.partition(" ALERT ")
-                    facts = json.loads(text) if mark else {}
-                    if facts.get("id") == id and facts.get("reason") == reason:
+                    facts = json.loads(line) if '"tallystick.alerts"' in line else {}
+                    if facts.get("action_id") == id and facts.get("reason") == reason:
                         return dict(facts)
             return None
 

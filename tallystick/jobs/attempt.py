@@ -28,6 +28,7 @@ from tallystick.jobs.registry import Registry
 from tallystick.jobs.settings import MARGIN_SECONDS, Settings
 from tallystick.jobs.states import HALTED, State
 from tallystick.jobs.store import Store
+from tallystick.telemetry import traces
 from tallystick.verifiers import Answer, Verdict
 
 log = logging.getLogger("tallystick.run")
@@ -182,6 +183,12 @@ class Attempt:
     ) -> Reply:
         """Call the target once, under the deadline. `began` is when the lease was last known ours,
         on `boottime()`. What it answered is in `learned`."""
+        with traces.span("undo" if key else "effect", attempt=self.record.attempts) as span:
+            reply = self._call(effect, began, key)
+            span.note(reply=reply.value)
+            return reply
+
+    def _call(self, effect: Callable[[Context], Any], began: float, key: str | None) -> Reply:
         seconds = self.effect_seconds - (boottime() - began)
         self.watch.effect(max(seconds, 0.001) + MARGIN_SECONDS / 2)
         # Armed first, looked at second: whoever is frozen between the two is killed on waking.
@@ -196,7 +203,8 @@ class Attempt:
         except StaleFence as stale:
             raise LeaseLost(id=self.record.id, what="fence", found=str(stale)) from stale
         except Exception as error:  # whatever it was, the effect may have happened
-            log.warning("action %s: the effect raised", self.record.id, exc_info=True)
+            said = f"What it said: tallystick history {self.record.id}"
+            log.warning("action %s: the effect raised. %s", self.record.id, said, exc_info=True)
             result, reply, why = None, Reply.UNCLEAR, canonical.told(error)
         finally:
             self.watch.effect(None)
@@ -232,6 +240,12 @@ class Attempt:
         `unchanged` is the state that means "nothing happened". With `once`, the first look that
         proves anything counts.
         """
+        with traces.span("verification") as span:
+            look = self._poll(judge, unchanged, once)
+            span.note(seen=look.seen.value, answer=look.verdict.answer.value)
+            return look
+
+    def _poll(self, judge: Callable[[Json], Verdict], unchanged: Json, once: bool) -> Look:
         seconds = self.spec.verify_deadline
         seconds = self.settings.verify_deadline_seconds if seconds is None else seconds
         deadline = time.monotonic() + seconds

@@ -53,7 +53,7 @@ class Deciding(Desk):
                 self.transport.wake_soon(moved.id, str(moved.seq))
             return view.view(moved)
 
-        return self._decided(id, step)
+        return self._decided(id, "approve", step)
 
     def reject(self, id: str, *, by: str, reason: str) -> ActionRecord:
         """Say no; one no is enough, and it never has an effect. Raises like `approve`."""
@@ -75,7 +75,7 @@ class Deciding(Desk):
                 )
             )
 
-        return self._decided(id, step)
+        return self._decided(id, "reject", step)
 
     def _still_waiting(self, record: Record, to: State) -> None:
         if record.state is State.WAITING_FOR_APPROVAL and record.expired:

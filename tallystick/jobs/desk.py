@@ -26,6 +26,7 @@ from tallystick.jobs.states import NEXT, State
 from tallystick.jobs.store import Store
 from tallystick.jobs.transport import Transport
 from tallystick.jobs.view import ActionRecord
+from tallystick.telemetry import traces
 
 Answer = TypeVar("Answer")
 
@@ -75,7 +76,7 @@ class Desk:
             return view.damaged(stored, str(problem), state=closed)
         return view.view(record)
 
-    def _decided(self, id: str, step: Callable[[Record], Answer]) -> Answer:
+    def _decided(self, id: str, verb: str, step: Callable[[Record], Answer]) -> Answer:
         """Read, decide, move; and again if someone else moved in between."""
         id = canonical.label(id, field="id")
         last: Conflict | None = None
@@ -90,7 +91,8 @@ class Desk:
                     self.store.quarantine(stored, str(problem), worker="")
                 raise ActionCorrupt(id=id, problem=str(problem)) from None
             try:
-                return step(record)
+                with traces.span(verb, parent=record.trace, action_id=id):
+                    return step(record)
             except Conflict as conflict:
                 last = conflict
                 time.sleep(random.uniform(0, _SPREAD_SECONDS))

@@ -9,6 +9,7 @@ from tallystick.jobs.service import Tallystick
 from tallystick.jobs.states import State
 from tallystick.jobs.transport import perform_with
 from tallystick.jobs.worker import Work, count_refusal, runner, worker_name
+from tallystick.telemetry import traces
 
 _ID = re.compile(r"[0-9a-f]{16}")
 
@@ -23,13 +24,18 @@ def perform(action_id: str) -> str | None:
         raise InvalidInput(
             field="job", problem="it carries no action id", remedy="Look who sent it."
         )
-    state = _runner()(action_id)
+    run = _runner()
+    try:
+        state = run(action_id)
+    finally:
+        traces.flush()  # a stock work-horse is a fork that ends after each job
     return None if state is None else str(state)
 
 
 @cache
 def _runner() -> Callable[[str], State | None]:
     """This process's runner, set up from the environment at its first job."""
+    traces.set_up("tallystick-worker")
     tally = Tallystick.from_settings()
     assert tally.transport is not None
     work = Work(tally.settings, tally.registry, tally.keyring, tally.url, None)

@@ -12,6 +12,7 @@ from tallystick.jobs.seals import unseal
 from tallystick.jobs.states import HALTED, State
 from tallystick.jobs.upkeep import EVERYTHING
 from tallystick.jobs.view import ActionRecord, JournalEntry
+from tallystick.telemetry import traces
 
 _RESOLVED_ONCE = f"Only what is {', '.join(sorted(HALTED))} is resolved by hand."
 
@@ -64,8 +65,11 @@ class OnCall(Desk):
                 to=to,
                 remedy=_RESOLVED_ONCE,
             )
-        moved = self.store.move(record, State(to), who=by, evidence=facts, due_ms=-1, lease="drop")
-        return view.view(moved)
+        with traces.span("resolve", parent=record.trace, action_id=id):
+            moved = self.store.move(
+                record, State(to), who=by, evidence=facts, due_ms=-1, lease="drop"
+            )
+            return view.view(moved)
 
     def acknowledge(self, id: str, *, by: str) -> ActionRecord:
         """Take note of an action that called for a person, which ends its alert."""
@@ -75,7 +79,7 @@ class OnCall(Desk):
             note = {"event": "acknowledged"}
             return view.view(self.store.move(record, record.state, who=by, evidence=note))
 
-        return self._decided(id, step)
+        return self._decided(id, "acknowledge", step)
 
     def stop(self, *, by: str, reason: str, action: str | None = None) -> None:
         """Let no new intent begin, of one action type or (without `action`) of all.

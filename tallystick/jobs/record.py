@@ -258,6 +258,12 @@ class Record:
         """Whether the approval window is over."""
         return self.now > self.content.expires_at
 
+    @property
+    def trace(self) -> str:
+        """The W3C traceparent that the proposal was made in, or empty. It is beside what is
+        approved, and nothing is decided by it."""
+        return str(self.lines[0].evidence.get("trace", ""))
+
     def events(self, *names: str) -> list[Line]:
         """The lines of these events, oldest first."""
         return [line for line in self.lines if line.event in names]
@@ -313,6 +319,7 @@ class Record:
         return Tip(last.to_state, last.seq, last.hash, last.at, last.token, self.owner)
 
 
-def first_line(digest: str, state: State, *, who: str, event: str) -> Line:
-    """The line of birth."""
-    return Line(1, 0, "", state, who, "", 0, {"event": event, "digest": digest}, "", 0)
+def first_line(digest: str, state: State, *, who: str, event: str, trace: str = "") -> Line:
+    """The line of birth; with the traceparent, if the proposal was made in a trace."""
+    evidence = {"event": event, "digest": digest} | ({"trace": trace} if trace else {})
+    return Line(1, 0, "", state, who, "", 0, evidence, "", 0)

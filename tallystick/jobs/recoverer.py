@@ -4,6 +4,7 @@ It is part of every worker; a lock with a token makes one active at a time, and 
 batch. Two at once would be harmless, since an action is claimed and not dispatched.
 """
 
+import json
 import logging
 import secrets
 from collections.abc import Callable
@@ -21,9 +22,30 @@ _MOST_QUEUED = 500
 _LOCK_MS = 2000
 
 
+_ALERT_FIELDS = {
+    "id": "action_id",
+    "action": "action_type",
+    "state": "state",
+    "reason": "reason",
+    "event": "journal_event",
+    "seq": "seq",
+    "runbook": "runbook",
+    "next": "next",
+}
+"""The facts of an alert that are logged, and the name of the field for each."""
+
+
 def log_alert(alert: str) -> None:
-    """The default channel: one line at level ERROR."""
-    alerts.error("ALERT %s", alert)
+    """The default channel: one line at level ERROR, with the alert's facts as its fields. Why it is
+    so is left to the journal, since it may quote what a target said."""
+    try:
+        facts = dict(json.loads(alert))
+    except (ValueError, TypeError):  # somebody else wrote it
+        alerts.error("ALERT that cannot be read; find out who wrote to Redis")
+        return
+    fields = {field: facts[name] for name, field in _ALERT_FIELDS.items() if name in facts}
+    named = (facts.get(name, "?") for name in ("reason", "id", "state", "next"))
+    alerts.error("ALERT %s: action %s is %s. Next: %s", *named, extra=fields)
 
 
 class Recoverer:

@@ -14,6 +14,7 @@ from typing import Any
 from tallystick.approvals import Keyring, Outcome, tally
 from tallystick.core.canonical import Json
 from tallystick.core.errors import Conflict, LeaseLost, Stopped, UnknownId
+from tallystick.jobs import telling
 from tallystick.jobs.action import Protection
 from tallystick.jobs.attempt import Attempt, Look, Unwatched, Watch, boottime
 from tallystick.jobs.decision import Lease, Reply, Seen, Situation, Stage, Step, decide
@@ -44,6 +45,7 @@ from tallystick.jobs.undo import (
 )
 from tallystick.jobs.witness import Witness
 from tallystick.metrics import counters
+from tallystick.telemetry import traces
 from tallystick.verifiers import Answer, Verdict
 
 log = logging.getLogger("tallystick.run")
@@ -152,7 +154,8 @@ class Runner:
         return record
 
     def _quarantine(self, stored: Stored, problem: str) -> None:
-        log.error("action %s is corrupt: %s", stored.id, problem)
+        remedy = f"Find out who wrote to Redis, then: tallystick history {stored.id}"
+        log.error("action %s is corrupt: %s. %s", stored.id, problem, remedy)
         self.store.quarantine(stored, problem, worker=self.worker)
 
     def _check_authority(self, record: Record) -> None:
@@ -230,7 +233,8 @@ class Runner:
 
     def _leave_alone(self, stored: Stored, kind: str, problem: str) -> None:
         """What this worker does not know waits for one that does, offered ever more slowly."""
-        log.warning("action %s (%s) is left alone: %s", stored.id, kind, problem)
+        remedy = "Run a worker that knows it, or cancel it"
+        log.warning("action %s (%s) is left alone: %s. %s", stored.id, kind, problem, remedy)
         self.store.bump(counters.unknown_type(kind))
         waited = (stored.now - tip_of_damage(stored).at) / 1000
         pause = min(max(waited / 4, 2), _UNKNOWN_TYPE_SECONDS)
@@ -240,14 +244,15 @@ class Runner:
 
     def _walk(self, attempt: Attempt) -> State:
         try:
-            match attempt.record.state:
-                case _ if kills_workers(attempt.record):
-                    give_up(attempt)
-                case State.APPROVED:
-                    start(attempt)
-                case State.ROLLING_BACK:
-                    resume_undo(attempt)
-            settle(attempt)
+            with telling.run(attempt.record, self.worker):
+                match attempt.record.state:
+                    case _ if kills_workers(attempt.record):
+                        give_up(attempt)
+                    case State.APPROVED:
+                        start(attempt)
+                    case State.ROLLING_BACK:
+                        resume_undo(attempt)
+                settle(attempt)
             return self._left(attempt.record)
         except (LeaseLost, Conflict) as lost:
             attempt.testify(lost)
@@ -266,9 +271,10 @@ def start(attempt: Attempt) -> None:
     """Approved, nothing sent: is the world still as approved? Then intend and act."""
     record, spec = attempt.record, attempt.spec
     approved = record.content.observed
-    look = attempt.look(
-        lambda now: spec.precondition(attempt.params, approved, now), unchanged=approved
-    )
+    with traces.span("precondition"):
+        look = attempt.look(
+            lambda now: spec.precondition(attempt.params, approved, now), unchanged=approved
+        )
     decided = decide(
         Situation(
             stage=Stage.APPROVED,

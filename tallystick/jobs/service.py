@@ -20,6 +20,7 @@ from tallystick.jobs.states import AT_REST, State
 from tallystick.jobs.store import Store
 from tallystick.jobs.transport import Transport
 from tallystick.jobs.view import ActionRecord, JournalEntry
+from tallystick.telemetry import traces
 
 _POLL_SECONDS = 0.05
 
@@ -90,8 +91,9 @@ class Tallystick(Deciding, OnCall):
         the same action back, with other content it raises `KeyConflict`. Raises also
         `UnknownAction`, `InvalidInput` (names the field) and `TargetUnreadable`.
         """
-        id = propose(self.store, self.registry, name, params, key=key, by=by, reason=reason)
-        return self.get(id)
+        with traces.span("propose"):
+            id = propose(self.store, self.registry, name, params, key=key, by=by, reason=reason)
+            return self.get(id)
 
     def cancel(self, id: str, *, by: str, reason: str = "") -> ActionRecord:
         """Withdraw an action that has not begun; it never has an effect. Raises `IllegalMove`."""
@@ -106,7 +108,7 @@ class Tallystick(Deciding, OnCall):
                 self.store.move(record, State.CANCELLED, who=by, evidence=evidence, due_ms=-1)
             )
 
-        return self._decided(id, step)
+        return self._decided(id, "cancel", step)
 
     # --- everybody ---------------------------------------------------------------------------
 

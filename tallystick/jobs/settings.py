@@ -1,7 +1,7 @@
 """The settings: read from the environment once, at the edge, and passed inward."""
 
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 from urllib.parse import parse_qs, quote, urlsplit
 
 import platformdirs
@@ -41,6 +41,16 @@ class Settings(BaseSettings):
     """Folder of the approval keys: `approval.key` (private) and `trusted.json` (public keys)."""
     allow_unsafe: Annotated[tuple[str, ...], NoDecode] = ()
     """Checks of the doctor, separated by commas, that warn instead of stopping work."""
+    log_format: Literal["auto", "json", "console"] = "auto"
+    """How workers and services write their log lines: words on a terminal and JSON elsewhere
+    (auto), or always the one or the other."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least that is logged. Changes of state are `info`, those that call a person `warning`."""
+
+    @field_validator("log_format", "log_level", mode="before")
+    @classmethod
+    def _any_case(cls, value: object) -> object:
+        return value.strip().lower() if isinstance(value, str) else value
 
     @field_validator("actions", "allow_unsafe", mode="before")
     @classmethod

@@ -17,13 +17,15 @@ from tallystick.core.errors import (
     Stopped,
     UnknownId,
 )
-from tallystick.jobs import consequences
+from tallystick.jobs import consequences, telling
 from tallystick.jobs.action import Protection
+from tallystick.jobs.guards import fence, gate, guard
 from tallystick.jobs.record import Content, Line, Record, Stored, Tip, first_line
 from tallystick.jobs.seals import is_quarantined, reachable, tip_of_damage, unseal
 from tallystick.jobs.states import AT_REST, BIRTH, State
-from tallystick.jobs.upkeep import EVERYTHING, Upkeep
+from tallystick.jobs.upkeep import Upkeep
 from tallystick.metrics import counters
+from tallystick.telemetry import traces
 
 
 class Store(Upkeep):
@@ -58,7 +60,7 @@ class Store(Upkeep):
         `parent`, an action that the caller holds, only while it still does; else `LeaseLost`.
         """
         text, digest = content.sealed()
-        line = first_line(digest, state, who=who, event=event)
+        line = first_line(digest, state, who=who, event=event, trace=traces.traceparent())
         bump = consequences.of(line, id=content.id, action=content.action).bump
         code, found = self._script(
             "propose",
@@ -83,14 +85,17 @@ class Store(Upkeep):
                 json.dumps(bump),
                 secrets.token_hex(8),
                 counters.IDENTITY,
-                json.dumps(_guard(parent.tip) if parent else {}),
+                json.dumps(guard(parent.tip) if parent else {}),
             ],
         )
         if code == "malformed":
             raise self._foreign(found)
         if code == "refused":
             raise LeaseLost(id=content.compensates, what="claim", found=found)
-        return _mark(found) if code == "owned" else (content.id, request)
+        owner = _mark(found) if code == "owned" else (content.id, request)
+        if owner[0] == content.id:
+            telling.stored(line, id=content.id, action=content.action)
+        return owner
 
     # --- reading -------------------------------------------------------------------------
 
@@ -164,6 +169,7 @@ class Store(Upkeep):
                 raise Stopped(id=record.id, scope=found)
             fresh = self.load(record.id)
             if any(stored.hash == line.hash for stored in fresh.lines):
+                telling.stored(line, id=record.id, record=record)
                 return fresh  # it is stored; the reply was lost, and a note came on top
             if what == "head" and self._still_ours(record, fresh):
                 record = fresh  # a note came meanwhile, and the claim is still ours
@@ -260,7 +266,7 @@ class Store(Upkeep):
             ],
             [
                 id,
-                json.dumps(_guard(tip) | {"head": tip.head}),
+                json.dumps(guard(tip) | {"head": tip.head}),
                 _text(line.body() | {"hash": line.hash}),
                 line.hash,
                 json.dumps(given),
@@ -270,13 +276,15 @@ class Store(Upkeep):
             raise UnknownId(id=id)
         if reply[0] == "malformed":
             raise self._foreign(reply[1])
+        if reply[0] == "ok":
+            telling.stored(line, id=id, record=record)
         return reply  # type: ignore[no-any-return]
 
     @staticmethod
     def _change(record: Record | None, tip: Tip, line: Line, *, id: str) -> dict[str, Any]:
         """What follows from a line, for the script; None where nothing does."""
         action = record.content.action if record else "corrupt"
-        trace = str(record.lines[0].evidence.get("trace", "")) if record else ""
+        trace = record.trace if record else ""
         follows = consequences.of(line, id=id, action=action, trace=trace)
         bounds = counters.STAGE_BOUNDS_MS.get(tip.state) if line.to_state != tip.state else None
         return {
@@ -289,8 +297,8 @@ class Store(Upkeep):
             "newest": follows.newest or None,
             "alert": follows.alert,
             "attention": follows.attention,
-            "gate": _gate(record, line) if record else None,
-            "fence": _fence(record, line) if record else None,
+            "gate": gate(record, line) if record else None,
+            "fence": fence(record, line) if record else None,
             "stage": counters.stage(tip.state) if bounds else None,
             "bounds": bounds,
         }
@@ -342,6 +350,7 @@ class Store(Upkeep):
             if reply[0] == "malformed":
                 raise self._foreign(reply[1])
             if reply[0] == "ok":
+                telling.stored(line, id=stored.id, action=action)
                 return
             stored = self.read(stored.id)
 
@@ -360,28 +369,6 @@ class Store(Upkeep):
 
 _ACTED = {State.RUNNING, State.VERIFYING, State.ROLLING_BACK}
 assert not _ACTED & AT_REST
-
-
-def _guard(tip: Tip) -> dict[str, str]:
-    """The claim that a script compares: whoever made a later one has moved the token or owner."""
-    return {"state": tip.state, "token": str(tip.token), "owner": tip.owner}
-
-
-def _gate(record: Record, line: Line) -> list[str] | None:
-    """The scopes whose stop forbids this step: a new intent, or the claim that leads to one.
-
-    What is in flight goes on by the decision table, and what undoes is never stopped.
-    """
-    first = line.event == "claimed" and record.state is State.APPROVED
-    if record.content.compensates or not (first or line.event == "intent"):
-        return None
-    return [EVERYTHING, record.content.action]
-
-
-def _fence(record: Record, line: Line) -> str | None:
-    """The shared fence, if this step draws a token from it."""
-    fenced = record.content.protection == Protection.FENCED and line.event == "claimed"
-    return counters.FENCE if fenced else None
 
 
 def _mark(text: str) -> tuple[str, str]:

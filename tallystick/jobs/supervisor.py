@@ -17,6 +17,7 @@ from types import FrameType
 
 from tallystick.core.errors import StoreError
 from tallystick.jobs import witness
+from tallystick.jobs.complaints import Complaints
 from tallystick.jobs.doctor import Guard
 from tallystick.jobs.recoverer import Recoverer
 from tallystick.jobs.settings import MARGIN_SECONDS
@@ -36,7 +37,10 @@ _LONGEST_HOLD_LEASES = 8
 """A work-horse that holds one action for so many leases outside an effect hangs."""
 _QUICK_DEATH_SECONDS = 2.0
 _LONGEST_PAUSE_SECONDS = 5.0
-_SAY_AGAIN_SECONDS = 30.0
+_OVERRUN_REMEDY = {
+    "deadline": "If its target is merely slow, raise TALLYSTICK_EFFECT_DEADLINE_SECONDS",
+    "hang": "Look at what its action type does outside of execute: it has no deadline of its own",
+}
 
 
 @dataclass
@@ -54,6 +58,8 @@ class Horse:
     renew_at: float = 0.0
     kill_at: float = float("inf")
     killed_for: str = ""
+    ends: tuple[str, str] | None = None
+    """Why the store lets it do nothing more: the kind of error, and its words."""
     dismissed: bool = False
 
 
@@ -71,7 +77,7 @@ class Supervisor:
     _sweep_at: float = 0.0
     _beat_at: float = 0.0
     _idle_since: float = 0.0
-    _silent_until: float = 0.0
+    _complaints: Complaints = field(default_factory=lambda: Complaints(log))
 
     def run(self) -> int:
         """Work; the exit status: 0 after a clean stop, 1 of a burst that may take no work.
@@ -165,7 +171,8 @@ class Supervisor:
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
         self._beat_at = 0.0
-        log.info("work-horse %d started", pid)
+        after_trouble = self._pause > 0  # its predecessor could do nothing, and it may not either
+        log.log(logging.DEBUG if after_trouble else logging.INFO, "work-horse %d started", pid)
 
     def _listen(self, horse: Horse) -> None:
         """Take in what a work-horse says. An end of file is its death, told at once; it is reaped
@@ -188,6 +195,8 @@ class Supervisor:
             elif "effect" in message:
                 horse.kill_at = now + _LONGEST_HOLD_LEASES * self._lease
                 horse.renew_at = now
+            elif "ends" in message:
+                horse.ends = tuple(message["ends"])
             else:
                 horse.action_id = horse.owner = ""
                 horse.kill_at = horse.renew_at = float("inf")
@@ -209,7 +218,13 @@ class Supervisor:
         reason = horse.killed_for or _reason(status)
         if reason:
             self._guard.doubt(time.monotonic())  # the store may have failed it, and come back
-            log.warning("work-horse %d died (%s)%s", horse.pid, reason, _holding(horse))
+            if horse.ends:
+                self._complaints.heard(*horse.ends)
+            else:
+                told = "work-horse %d died (%s)%s. It is replaced; if this repeats, %s"
+                fields = _fields(horse, reason=reason)
+                remedy = "look for the out-of-memory killer (dmesg) and at its action's code"
+                log.warning(told, horse.pid, reason, _holding(horse), remedy, extra=fields)
             self._safely(lambda: self._store.bump(counters.workhorse_exit(reason)))
         if horse.action_id:
             self._safely(lambda: self._free(horse))
@@ -227,7 +242,9 @@ class Supervisor:
             if now >= horse.kill_at and not horse.killed_for:
                 effect = horse.renew_at == float("inf")
                 horse.killed_for = "deadline" if effect else "hang"
-                log.error("work-horse %d overruns%s: killed", horse.pid, _holding(horse))
+                told = "work-horse %d overruns%s: killed. %s"
+                remedy = _OVERRUN_REMEDY[horse.killed_for]
+                log.error(told, horse.pid, _holding(horse), remedy, extra=_fields(horse))
                 os.kill(horse.pid, signal.SIGKILL)
 
     def _renew_leases(self, now: float) -> None:
@@ -276,7 +293,7 @@ class Supervisor:
                 return False
             left = self._store.open_work()
         except StoreError as error:
-            log.warning("%s", error)
+            self._complaints.heard(type(error).__name__, str(error))
             return False
         return left == 0 or now - self._idle_since > _BURST_IDLE_SECONDS
 
@@ -284,13 +301,10 @@ class Supervisor:
         """A store that does not answer now is asked again at the next turn; said once a while."""
         try:
             call()
-            self._silent_until = 0.0
+            self._complaints.worked()
         except StoreError as error:
-            now = time.monotonic()
-            self._guard.doubt(now)
-            if now >= self._silent_until:
-                self._silent_until = now + _SAY_AGAIN_SECONDS
-                log.warning("%s", error)
+            self._guard.doubt(time.monotonic())
+            self._complaints.heard(type(error).__name__, str(error))
 
 
 def _become_work_horse(
@@ -309,8 +323,10 @@ def _become_work_horse(
         status = 0
     except SystemExit as stop:
         status = stop.code if isinstance(stop.code, int) else 1
-    except StoreError as error:
-        log.error("work-horse %d ends: %s", os.getpid(), error)
+    except StoreError as error:  # its parent says so, once for all of them
+        with contextlib.suppress(OSError):
+            told = {"ends": [type(error).__name__, str(error)]}
+            os.write(writing, json.dumps(told).encode() + b"\n")
     except BaseException:  # the fork boundary: report, and end this process and no more
         log.exception("work-horse failed")
     finally:
@@ -331,3 +347,8 @@ def _reason(status: int) -> str:
 
 def _holding(horse: Horse) -> str:
     return f", holding action {horse.action_id}" if horse.action_id else ""
+
+
+def _fields(horse: Horse, **more: str) -> dict[str, str]:
+    held = {"action_id": horse.action_id} if horse.action_id else {}
+    return held | {"worker": horse.name} | more

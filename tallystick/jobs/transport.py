@@ -21,7 +21,7 @@ from rq.worker import SimpleWorker
 from rq.worker.base import WorkerStatus
 
 from tallystick.core.errors import StoreError, TallystickError
-from tallystick.jobs.connection import Client, connect, safe_url, translated_errors
+from tallystick.jobs.connection import Client, LinkDown, connect, safe_url, translated_errors
 from tallystick.jobs.settings import Settings
 
 log = logging.getLogger("tallystick.transport")
@@ -176,7 +176,19 @@ class ActionWorker(SimpleWorker):
         try:
             super().run_maintenance_tasks()  # type: ignore[no-untyped-call]
         except Exception:
-            log.warning("RQ's maintenance failed; wake-ups do not depend on it", exc_info=True)
+            log.warning("RQ's maintenance failed; nothing depends on it", exc_info=True)
+
+    def handle_exception(self, job: RqJob, *exc_info: Any) -> None:
+        """RQ's own line would quote whatever was raised, and an action's words may be secret."""
+        if not isinstance(exc_info[1], ForeignJob):  # told where it was refused
+            log.error("wake-up %s failed; the recoverer sends another", job.id, exc_info=exc_info)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether a line of RQ's is not merely that Redis is away: every work-horse would say so at
+    each try, and their parent says it once."""
+    error = record.exc_info[1] if record.exc_info else None
+    return "could not connect to Redis" not in str(record.msg) and not isinstance(error, LinkDown)
 
 
 class Transport:
@@ -224,7 +236,7 @@ class Transport:
 
     def work(self, *, name: str, burst: bool, max_jobs: int | None) -> None:
         """Take wake-ups in this process until told to stop (SIGTERM), the queue is empty (`burst`)
-        or `max_jobs` are done."""
+        or `max_jobs` are done. Raises `StoreError` where RQ gives up on Redis."""
         with translated_errors(self._url):
             worker = ActionWorker(
                 [self.queue],
@@ -235,7 +247,9 @@ class Transport:
                 disable_default_exception_handler=True,
             )
         worker.log_result_lifespan = False
-        worker.work(burst=burst, max_jobs=max_jobs, logging_level="CRITICAL")
+        logging.getLogger("rq.worker").addFilter(_is_news)
+        with translated_errors(self._url):
+            worker.work(burst=burst, max_jobs=max_jobs, logging_level="WARNING")
 
     def close(self) -> None:
         """Give the connections back."""

@@ -20,6 +20,7 @@ from tallystick.jobs.registry import Registry, undo_method, validate
 from tallystick.jobs.states import CLOSED, OPEN, State
 from tallystick.jobs.store import Store
 from tallystick.rollback import Compensate, InBand, Irreversible, OutOfBand
+from tallystick.telemetry import traces
 
 _COMPENSATION_LOOK_MS = 2000
 """How soon a waiting action looks after its compensation, should the wake-up be lost."""
@@ -74,6 +75,7 @@ def resume_undo(attempt: Attempt) -> None:
 # --- in-band -----------------------------------------------------------------------------------
 
 
+@traces.spanned("rollback")
 def _undo_in_band(attempt: Attempt) -> None:
     record = attempt.record
     wrong = record.fact("refuted", "wrong")
@@ -179,6 +181,7 @@ def _begin_compensation(
         _finish_compensation(attempt, declared)
 
 
+@traces.spanned("rollback")
 def _finish_compensation(attempt: Attempt, declared: Compensate) -> None:
     """Enqueue the compensation, or judge by the world once it is at rest."""
     try:
@@ -312,7 +315,7 @@ def check_asked(registry: Registry, parent: Record, record: Record) -> None:
         before, result = parent.fact("intent", "before"), parent.fact("replied", "result")
         asked = validate(child, spec.rollback.params(params, before, result))[1]
     except Exception as error:  # whatever a user's function raises
-        raise Tampered(f"its parameters cannot be derived: {canonical.told(error)}") from None
+        raise Tampered(f"its parameters cannot be derived ({type(error).__name__})") from None
     if problem := made_up_intent(spec, parent.content, before):
         raise Tampered(problem)
     if canonical.dumps(asked) != canonical.dumps(record.content.params):

@@ -63,7 +63,7 @@ def check(store: Store, witness: Witness, *, worker: str) -> bool:
         return False
     log.error(
         "the store's history was rewound: it counts %d moves, %d were seen; everything open is"
-        " halted until a person has looked",
+        " halted. Look at each: tallystick list --state unknown",
         moves,
         seen,
     )

@@ -20,6 +20,7 @@ from tallystick.jobs.store import Store
 from tallystick.jobs.transport import Transport, perform_with
 from tallystick.jobs.witness import Witness
 from tallystick.metrics import counters
+from tallystick.telemetry import traces
 
 log = logging.getLogger("tallystick.worker")
 
@@ -72,8 +73,23 @@ def run_work_horse(work: Work, pipe: int, parent: int) -> None:
     store = Store.connect(work.url, work.settings.namespace, timeout=store_timeout(work.settings))
     transport = Transport.connect(work.url, work.settings)
     run = runner(work, store, transport, name, PipeWatch(pipe))
-    perform_with(run, refused=lambda why: count_refusal(store))
-    transport.work(name=name, burst=False, max_jobs=work.max_jobs)
+    traces.set_up("tallystick-worker")
+    perform_with(_told_of(run, name), refused=lambda why: count_refusal(store))
+    try:
+        transport.work(name=name, burst=False, max_jobs=work.max_jobs)
+    finally:
+        traces.flush()
+
+
+def _told_of(run: Callable[[str], State | None], worker: str) -> Callable[[str], State | None]:
+    """The same, where every line that is logged meanwhile, by whomever, names worker and action."""
+    from structlog.contextvars import bound_contextvars  # slow to import, and only needed here
+
+    def told(action_id: str) -> State | None:
+        with bound_contextvars(worker=worker, action_id=action_id):
+            return run(action_id)
+
+    return told
 
 
 def runner(

@@ -227,4 +227,4 @@ def test_an_alert_whose_first_delivery_fails_is_delivered_later(site: Site) -> N
     assert tally.store.alerts() == waiting
     site.worker()
     eventually(lambda: not tally.store.alerts(), "the next worker delivers")
-    assert all(alert in site.log() for alert in waiting)
+    assert site.log().count(f"ALERT verification_failed: action {id}") == 1

@@ -2,6 +2,7 @@
 `tallystick worker` processes that come and go."""
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -183,5 +184,6 @@ class Arena:
         """Alerts that were logged, or still lie in the outbox; first the outbox is read, so that
         one that is delivered meanwhile is seen twice, not never."""
         waiting: Any = self.client.lrange(self.tally.store.keys.outbox, 0, -1)
-        logged = [line.partition("ALERT ")[2] for line in self.log().splitlines()]
-        return (*waiting, *(text for text in logged if text.startswith("{")))
+        logged = [json.loads(line) for line in self.log().splitlines() if '"ALERT ' in line]
+        told = [json.dumps({"id": line["action_id"], "seq": line["seq"]}) for line in logged]
+        return (*waiting, *told)

@@ -1,0 +1,29 @@
+"""What a script must find for a step to be taken: the claim, no stop, a token that is new."""
+
+from tallystick.jobs.action import Protection
+from tallystick.jobs.record import Line, Record, Tip
+from tallystick.jobs.states import State
+from tallystick.jobs.upkeep import EVERYTHING
+from tallystick.metrics import counters
+
+
+def guard(tip: Tip) -> dict[str, str]:
+    """The claim that a script compares: whoever made a later one has moved the token or owner."""
+    return {"state": tip.state, "token": str(tip.token), "owner": tip.owner}
+
+
+def gate(record: Record, line: Line) -> list[str] | None:
+    """The scopes whose stop forbids this step: a new intent, or the claim that leads to one.
+
+    What is in flight goes on by the decision table, and what undoes is never stopped.
+    """
+    first = line.event == "claimed" and record.state is State.APPROVED
+    if record.content.compensates or not (first or line.event == "intent"):
+        return None
+    return [EVERYTHING, record.content.action]
+
+
+def fence(record: Record, line: Line) -> str | None:
+    """The shared fence, if this step draws a token from it."""
+    fenced = record.content.protection == Protection.FENCED and line.event == "claimed"
+    return counters.FENCE if fenced else None
