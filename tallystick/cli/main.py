@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from tallystick.cli import commands, doctoring, monitoring, operations
+from tallystick.cli import commands, doctoring, monitoring, operations, watching
 from tallystick.cli.common import app
 from tallystick.cli.render import visible
 from tallystick.core.errors import TallystickError
 from tallystick.telemetry import traces
 
-__all__ = ["commands", "doctoring", "main", "monitoring", "operations"]
+__all__ = ["commands", "doctoring", "main", "monitoring", "operations", "watching"]
 
 _INTERRUPTED = 130
 

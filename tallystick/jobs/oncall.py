@@ -6,6 +6,7 @@ from tallystick.core import canonical
 from tallystick.core.errors import IllegalMove, InvalidInput, NewerRecord
 from tallystick.jobs import resolution, view
 from tallystick.jobs.desk import Desk
+from tallystick.jobs.overview import Overview, Stop, overview
 from tallystick.jobs.record import Line, NewerSchema, Record, Tampered
 from tallystick.jobs.resolution import RESOLUTIONS
 from tallystick.jobs.seals import unseal
@@ -97,6 +98,26 @@ class OnCall(Desk):
         scope = EVERYTHING if action is None else canonical.label(action, field="action")
         by = canonical.label(by, field="by")
         self.store.switch(scope, stop=stop, who=by, reason=reason)
+
+    def overview(self, *, limit: int = 10) -> Overview:
+        """How things stand: what is wrong, what waits for whom, what is under way, with at most
+        `limit` actions of each kind. It costs the same with ten actions and with a million."""
+        depth = self.transport.depth() if self.transport else 0
+        return overview(
+            self.store.survey(limit=max(limit, 1), queue_depth=depth),
+            self.store.read,
+            server=self.store.url,
+            namespace=self.settings.namespace,
+            stops=[
+                Stop(
+                    scope=str(line.evidence["scope"]),
+                    who=line.who,
+                    since=line.at,
+                    why=str(line.evidence.get("why", "")),
+                )
+                for line in self.stops()
+            ],
+        )
 
     def stops(self) -> Sequence[JournalEntry]:
         """The stops that hold now, each as the journal line that began it (`evidence.scope`)."""

@@ -22,16 +22,16 @@ _MOST_QUEUED = 500
 _LOCK_MS = 2000
 
 
-_ALERT_FIELDS = {
-    "id": "action_id",
-    "action": "action_type",
-    "state": "state",
-    "reason": "reason",
-    "event": "journal_event",
-    "seq": "seq",
-    "runbook": "runbook",
-    "next": "next",
-}
+_ALERT_FIELDS = (
+    ("id", "action_id"),
+    ("action", "action_type"),
+    ("state", "state"),
+    ("reason", "reason"),
+    ("event", "journal_event"),
+    ("seq", "seq"),
+    ("runbook", "runbook"),
+    ("next", "next"),
+)
 """The facts of an alert that are logged, and the name of the field for each."""
 
 
@@ -43,7 +43,7 @@ def log_alert(alert: str) -> None:
     except (ValueError, TypeError):  # somebody else wrote it
         alerts.error("ALERT that cannot be read; find out who wrote to Redis")
         return
-    fields = {field: facts[name] for name, field in _ALERT_FIELDS.items() if name in facts}
+    fields = {field: facts[name] for name, field in _ALERT_FIELDS if name in facts}
     named = (facts.get(name, "?") for name in ("reason", "id", "state", "next"))
     alerts.error("ALERT %s: action %s is %s. Next: %s", *named, extra=fields)
 

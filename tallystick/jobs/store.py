@@ -23,12 +23,12 @@ from tallystick.jobs.guards import fence, gate, guard
 from tallystick.jobs.record import Content, Line, Record, Stored, Tip, first_line
 from tallystick.jobs.seals import is_quarantined, reachable, tip_of_damage, unseal
 from tallystick.jobs.states import AT_REST, BIRTH, State
-from tallystick.jobs.upkeep import Upkeep
+from tallystick.jobs.survey import Surveyor
 from tallystick.metrics import counters
 from tallystick.telemetry import traces
 
 
-class Store(Upkeep):
+class Store(Surveyor):
     """The records of one namespace."""
 
     # --- birth ---------------------------------------------------------------------------

@@ -47,6 +47,11 @@ class Wire:
         client = connect(url, timeout=timeout, retries=False, decode=True)
         return cls(client, namespace, url=safe_url(url))
 
+    @property
+    def url(self) -> str:
+        """Where the server is, without credentials."""
+        return self._url
+
     def ping(self) -> None:
         """Raise a `StoreError` unless the server answers."""
         with self._errors():

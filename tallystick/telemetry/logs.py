@@ -29,6 +29,7 @@ LEVELS = ("debug", "info", "warning", "error")
 _TRANSPORTS = ("httpcore", "httpx", "opentelemetry", "redis", "rq", "urllib3")
 """Libraries below us. At INFO they tell of every request with its URL, so they speak from WARNING
 on, and say the same no more than once in a while."""
+_REPEATING = tuple(f"{name}." for name in (*_TRANSPORTS, "tallystick.metrics"))
 _SAY_AGAIN_SECONDS = 30.0
 
 _FIRST = (
@@ -99,14 +100,15 @@ def formatter(*, words: bool, colours: bool = False) -> "ProcessorFormatter":
 
 
 class _SayOnce(logging.Filter):
-    """Lets what a transport says through once in a while, however often it says it."""
+    """Lets what repeats itself through once in a while: transports, and an exporter that is asked
+    every few seconds for what it cannot read."""
 
     def __init__(self) -> None:
         super().__init__()
         self._said: dict[tuple[str, int, str], float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if record.name.partition(".")[0] not in _TRANSPORTS:
+        if not f"{record.name}.".startswith(_REPEATING):
             return True
         said, now = (record.name, record.levelno, str(record.msg)), time.monotonic()
         if now - self._said.get(said, -_SAY_AGAIN_SECONDS) < _SAY_AGAIN_SECONDS:

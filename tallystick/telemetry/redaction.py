@@ -6,6 +6,7 @@ code are not handed to a logger at all.
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from tallystick.core.canonical import told
@@ -39,12 +40,15 @@ _PAIR = re.compile(
 )
 """name=value, name: value, "name": "value", also as a parameter of a URL."""
 
+_SUSPICIOUS = re.compile(rf"://|-----BEGIN|\bbearer\b|\bbasic\b|{_SECRET.pattern}", re.IGNORECASE)
+"""What any of these needs, so that most texts are looked at once."""
+
 _KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END[^-]*-----|\Z)", re.DOTALL)
 
 
 def redacted(value: Any, name: str = "") -> Any:
     """The value without secrets: all of it where the name of its field says that it is one."""
-    if name not in _HARMLESS and _SECRET.search(name):
+    if _is_secret(name):
         return REDACTED
     if isinstance(value, str):
         return without_secrets(value)
@@ -57,8 +61,15 @@ def redacted(value: Any, name: str = "") -> Any:
     return without_secrets(told(value, limit=_MOST_CHARACTERS))
 
 
+@lru_cache(maxsize=512)
+def _is_secret(name: str) -> bool:
+    return name not in _HARMLESS and _SECRET.search(name) is not None
+
+
 def without_secrets(text: str) -> str:
     """The text without what looks like credentials."""
+    if _SUSPICIOUS.search(text) is None:
+        return text
     if "://" in text:
         text = _WORD.sub(_without_userinfo, text)
     text = _KEY.sub(REDACTED, text)

@@ -1,5 +1,6 @@
 """What the pages show is run: each Python block, and the shell of the README and quickstart."""
 
+import logging
 import os
 import re
 import subprocess
@@ -46,7 +47,12 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
     folder.mkdir()
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(str(folder))
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
     yield folder
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    logging.captureWarnings(False)
     for name, module in list(sys.modules.items()):
         if str(getattr(module, "__file__", None)).startswith(str(folder)):
             del sys.modules[name]

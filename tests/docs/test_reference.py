@@ -5,6 +5,7 @@ import importlib
 import inspect
 import itertools
 import json
+import logging
 import pkgutil
 import re
 from collections.abc import Iterator
@@ -32,9 +33,11 @@ from tallystick import (
     Verdict,
     action,
 )
-from tallystick.jobs import decision
+from tallystick.jobs import decision, telling
 from tallystick.jobs.decision import Lease, Reply, Seen, Situation, Stage, decide
 from tallystick.jobs.keys import Keys
+from tallystick.jobs.overview import Calling, Overview, Problem, Stop, UnderWay, Waiting
+from tallystick.jobs.record import Line
 from tallystick.jobs.states import NEXT, mermaid
 from tallystick.testing import POINTS, Bench
 from tests.docs.pages import (
@@ -56,6 +59,7 @@ from tests.docs.pages import (
 )
 
 REFERENCE = DOCS / "reference"
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 def public(thing: Any) -> set[str]:
@@ -117,6 +121,48 @@ def test_every_field_of_an_action_is_documented() -> None:
 def test_every_field_of_a_policy_is_documented() -> None:
     [told] = [row[2] for row in rows(sections(CLI)["show"]) if row[0] == "`policy`"]
     assert set(code_spans(told)) == Policy().as_json().keys()
+
+
+def test_every_field_of_the_status_is_documented_with_those_inside() -> None:
+    section = sections(CLI)["status"].partition("| field |")
+    told = rows(section[1] + section[2])
+    names = [span for row in told for span in code_spans(row[0])]
+    assert set(names) == Overview.model_fields.keys() | Overview.model_computed_fields.keys()
+    inside: dict[str, type[BaseModel]] = {
+        "problems": Problem,
+        "calling": Calling,
+        "waiting": Waiting,
+        "under_way": UnderWay,
+        "stops": Stop,
+    }
+    meanings = {code_spans(row[0])[0]: set(code_spans(row[2])) for row in told}
+    for name, kind in inside.items():
+        assert kind.model_fields.keys() <= meanings[name], name
+
+
+LOGS = DOCS / "howto/logs-and-traces.md"
+
+
+def test_every_field_of_a_log_line_is_documented(caplog: pytest.LogCaptureFixture) -> None:
+    record = logging.LogRecord("x", logging.INFO, "x", 1, "x", None, None)
+    told = {span for row in rows(sections(LOGS)["Log lines"]) for span in code_spans(row[0])}
+    line = Line(1, 0, "", "unknown", "a", "w", 1, {"event": "e", "trace": TRACE}, "", 0)
+    telling.stored(line, id="a", action="b")
+    found = caplog.records[-1]
+    fields = found.__dict__.keys() - record.__dict__.keys() - {"message", "asctime"}
+    assert fields <= told
+    assert {"action_id", "from_state", "state", "trace_id", "next"} <= fields
+
+
+def test_every_span_and_attribute_is_documented() -> None:
+    section = sections(LOGS)["Traces"]
+    sources = [path.read_text() for path in (ROOT / "tallystick/jobs").glob("*.py")]
+    names = {
+        name for text in sources for name in re.findall(r"(?:span|spanned)\(\s*\"(\w+)\"", text)
+    }
+    assert names >= {"propose", "run", "verification", "rollback", "precondition", "resolve"}
+    for name in names | {"effect", "undo", "approve", "reject", "cancel", "acknowledge"}:
+        assert re.search(rf"tallystick\.{name}\b|\.{name}\b", section), name
 
 
 def test_every_field_of_a_journal_line_is_documented() -> None:

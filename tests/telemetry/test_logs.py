@@ -170,11 +170,12 @@ def test_a_transport_does_not_tell_of_every_request() -> None:
     assert stream.getvalue() == ""
 
 
-def test_a_transport_that_repeats_itself_is_heard_once() -> None:
+@pytest.mark.parametrize("name", ["opentelemetry.exporter", "tallystick.metrics.collector"])
+def test_who_repeats_the_same_trouble_is_heard_once(name: str) -> None:
     stream = configured()
     for attempt in range(100):
-        logging.getLogger("opentelemetry.exporter").error("no collector, attempt %d", attempt)
-        logging.getLogger("opentelemetry.exporter").error("something else")
+        logging.getLogger(name).error("no collector, attempt %d", attempt)
+        logging.getLogger(name).error("something else")
     assert [line["event"] for line in lines(stream)] == [
         "no collector, attempt 0",
         "something else",
