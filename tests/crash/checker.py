@@ -331,8 +331,9 @@ def no_failure_is_silent(trial: Trial) -> Found:
 
 
 def late_effects_are_told(trial: Trial) -> Found:
-    """What a frozen worker did after the action was halted is written down by it."""
-    if not trial.case.survivor:
+    """What a frozen worker did after the halt is told by it; nobody knows of a call under way."""
+    under_way = any(strike.victim is Victim.CALL for strike in trial.case.scenario.strikes)
+    if under_way or not trial.case.survivor:
         return
     for entry in trial.entries:
         journal = trial.journal(entry.action)
