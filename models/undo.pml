@@ -5,7 +5,6 @@
  */
 begin_undo:
   atomic {
-    if :: LEASED -> skip :: else -> goto lost fi;
     move(ROLLING_BACK);
     rec[r].intents = 0; rec[r].reply = NONE;
     wrong = saw; wrong_version = saw_version;
@@ -70,7 +69,8 @@ undo:
 
 send_undo:
   FRESH_TOKEN;
-  atomic { intend(ROLLING_BACK); MAY_DIE };
+  atomic { BEFORE_THE_INTENT; intend(ROLLING_BACK); MAY_DIE };
+  WITHHOLD_INTENT;
 #if PROTECTION == FENCED
   atomic {
     if :: true -> raise_fence() :: move_and_drop(ROLLBACK_FAILED); goto rest fi;

@@ -3,8 +3,11 @@
  * It follows tallystick/jobs/run.py step by step; the labels bear the names of its functions. The
  * including model gives the world: look(), look_back(), NUMBER, CONDITION, CLAIMABLE, ALL_AT_REST.
  *
+ * WITHHOLD: once, the store does not confirm an intent, or it is too late to send; the worker says
+ * that nothing was sent and lets the action go.
+ *
  * Switches, each of them a mistake: NO_INTENT, LEASE_CHECK, NO_RAISE, NOT_ALWAYS, SAME_TOKEN,
- * TOKEN_WITH_INTENT, UNGUARDED.
+ * TOKEN_WITH_INTENT, UNGUARDED, WITHHOLD_LATE (it says so after it has sent).
  */
 
 /* One call. Its answer may be lost, or the call itself be on its way for long: that is one case,
@@ -47,6 +50,30 @@ inline last_look() {
 #define FRESH_TOKEN CLOSING_TOKEN
 #endif
 
+/* What was intended and not sent is as if it had not been intended. */
+#if defined(WITHHOLD) || defined(WITHHOLD_LATE)
+bit withheld;
+#define BEFORE_THE_INTENT from = my_state; kept = rec[r].reply
+#define PERHAPS_WITHHELD \
+  if \
+  :: true -> from = 0; kept = 0 \
+  :: atomic { !withheld -> \
+       withheld = 1; \
+       move((from == APPROVED -> APPROVED : my_state)); \
+       rec[r].intents--; rec[r].reply = kept; rec[r].owner = 0; \
+       from = 0; kept = 0; \
+       if :: LEASED -> lease[r] = 0 :: else fi }; \
+     goto rest \
+  fi
+#else
+#define BEFORE_THE_INTENT skip
+#endif
+#ifdef WITHHOLD
+#define WITHHOLD_INTENT PERHAPS_WITHHELD
+#else
+#define WITHHOLD_INTENT skip
+#endif
+
 /* Locals are cleared as soon as they say nothing more: fewer states for the same behaviour. */
 #ifdef UNDOES
 #define CLEAR reply = 0; seen = 0; step = 0; saw = 0; saw_version = 0
@@ -65,6 +92,9 @@ proctype Worker(byte me) {
   byte r, my_token;
   mtype my_state, reply, seen, step;
   bit sent, heard, learned, tried;
+#if defined(WITHHOLD) || defined(WITHHOLD_LATE)
+  mtype from, kept;
+#endif
 #ifdef UNDOES
   mtype saw;
   byte saw_version;
@@ -106,7 +136,8 @@ start:
 act:
   FRESH_TOKEN;
 #ifndef NO_INTENT
-  atomic { intend(RUNNING); MAY_DIE };
+  atomic { BEFORE_THE_INTENT; intend(RUNNING); MAY_DIE };
+  WITHHOLD_INTENT;
 #endif
 #ifdef LEASE_CHECK
   last_look();
@@ -129,6 +160,9 @@ act:
 send:
 #endif
   atomic { call(r, NUMBER); MAY_DIE };
+#ifdef WITHHOLD_LATE
+  PERHAPS_WITHHELD;
+#endif
 #ifndef NO_INTENT
   atomic {
     move((reply == REFUSED -> RUNNING : VERIFYING));

@@ -116,19 +116,34 @@ class StoreError(TallystickError):
     """The store did not do this."""
 
 
-class StoreUnavailable(StoreError):
+class StoreTrouble(StoreError):
+    """The store cannot do this now. The same call may be repeated, and will work in time."""
+
+
+class StoreUnavailable(StoreTrouble):
     """Redis at {url} does not answer ({problem}). Whether the last write arrived is not known:
     repeat the same command, it is safe to. Check the server and TALLYSTICK_REDIS_URL."""
 
 
-class StoreReadOnly(StoreError):
+class StoreReadOnly(StoreTrouble):
     """Redis at {url} is a read-only replica. Point TALLYSTICK_REDIS_URL at the primary (or at
     Sentinel); nothing was stored."""
 
 
-class StoreFull(StoreError):
+class StoreFull(StoreTrouble):
     """Redis at {url} is out of memory and refuses writes. Raise maxmemory (policy noeviction);
     nothing was stored."""
+
+
+class StoreSuspended(StoreTrouble):
+    """Redis at {url} takes no writes now ({problem}); nothing was stored. Mend its disk or its
+    replicas, then repeat the same command."""
+
+
+class NotReplicated(StoreTrouble):
+    """Redis at {url} stored this, but did not confirm that {wanted} replicas have it on disk
+    ({problem}). Nothing that hangs on it was begun: repeat the same command, it is safe to. Look
+    at the replicas with `tallystick doctor`, or correct TALLYSTICK_REPLICAS."""
 
 
 class StoreRefused(StoreError):

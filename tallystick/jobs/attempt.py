@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from pydantic import BaseModel
 
@@ -19,7 +19,7 @@ from tallystick.core.errors import (
     LeaseLost,
     NotApplied,
     StaleFence,
-    StoreUnavailable,
+    StoreTrouble,
 )
 from tallystick.jobs.action import Action, Context, Protection, protection_of
 from tallystick.jobs.decision import Reply, Seen
@@ -35,7 +35,11 @@ log = logging.getLogger("tallystick.run")
 
 Given = TypeVar("Given")
 
-_PERSIST_SECONDS = 60.0
+AGAIN_SECONDS = (1, 5, 15, 60, 300)
+"""How soon an action that could not begin is offered again, the first time and so on."""
+
+_PERSIST_SECONDS = 3600.0
+_SHORTEST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 0.5
 _FIRST_POLL_SECONDS, _LAST_POLL_SECONDS = 0.02, 1.0
 _RESULT_LIMIT = canonical.MAX_BYTES
 
@@ -51,6 +55,10 @@ class Watch(Protocol):
 
     def done(self) -> None:
         """I hold nothing."""
+
+
+class Withheld(Exception):
+    """What was intended was not sent, and the action was let go."""
 
 
 class Unwatched:
@@ -87,6 +95,8 @@ class Attempt:
     sleep: Callable[[float], None]
     registry: Registry
     wake: Callable[[str], None]
+    intended: tuple[Record, str] = field(init=False)
+    """The record before the last intent, and the event by which that is stored."""
     stopped: bool = False
     """The stop switch forbade another try."""
     learned: dict[str, Any] = field(default_factory=dict)
@@ -110,44 +120,86 @@ class Attempt:
     def move(
         self, to: State, event: str, *, lease: str = "keep", due_ms: int | None = None, **facts: Any
     ) -> None:
-        """Store one step. A reply that does not come is waited for: an effect may have happened,
-        and nobody else knows. Raises `LeaseLost` or `Conflict` if the action is no longer ours."""
+        """Store one step. A store in trouble is waited for: an effect may have happened, and
+        nobody else knows. Raises `LeaseLost` or `Conflict` if the action is no longer ours."""
+        self._persist(lambda: self._store(to, event, lease, due_ms, facts))
+
+    def intend(self, to: State, event: str, **facts: Any) -> None:
+        """Store that something will be sent now. If the store does not confirm it, nothing is.
+
+        Raises `Withheld` then, and like `move`.
+        """
+        self.intended = (self.record, event)
+        try:
+            self._store(to, event, "hold", None, facts)
+        except StoreTrouble as trouble:
+            self.withhold(str(trouble))
+
+    def withhold(self, why: str) -> NoReturn:
+        """Say, as soon as the store answers, that what was intended was not sent: others would have
+        to think that it was. The action is let go, and offered again.
+
+        Raises `Withheld`, or `LeaseLost` if somebody has already had to think so.
+        """
+        before, event = self.intended
+        log.warning("action %s: nothing is sent, %s", before.id, why)
+        self.record = self._persist(lambda: self.store.load(before.id))
+        if self.record.owner != before.owner:
+            self.learned = {"withheld": True, "why": canonical.told(why)}
+            raise LeaseLost(id=before.id, what="owner", found=self.record.owner)
+        last = self.record.last(event)
+        times = len(self.record.events("withheld"))
+        self.move(
+            State.APPROVED if before.state is State.APPROVED else self.record.state,
+            "withheld",
+            lease="drop",
+            due_ms=AGAIN_SECONDS[min(times, len(AGAIN_SECONDS) - 1)] * 1000,
+            intent=last.seq if last and last.seq > before.seq else None,
+            why=canonical.told(why),
+        )
+        raise Withheld
+
+    def _store(
+        self, to: State, event: str, lease: str, due_ms: int | None, facts: dict[str, Any]
+    ) -> None:
         runbook = self.record.content.rollback.get("runbook")
         if to in HALTED and runbook:
             facts.setdefault("runbook", runbook)
         if due_ms is None:
             due_ms = -1 if lease == "drop" else self.lease_ms
-
-        def store() -> Record:
-            return self.store.move(
-                self.record,
-                to,
-                who=self.worker,
-                worker=self.worker,
-                evidence={"event": event, **facts},
-                lease=lease,
-                lease_ms=self.lease_ms,
-                due_ms=due_ms,
-            )
-
-        self.record = store() if lease == "hold" else self._persist(store)
+        self.record = self.store.move(
+            self.record,
+            to,
+            who=self.worker,
+            worker=self.worker,
+            evidence={"event": event, **facts},
+            lease=lease,
+            lease_ms=self.lease_ms,
+            due_ms=due_ms,
+        )
         self.learned = {}
 
     def _persist(self, call: Callable[[], Given]) -> Given:
         deadline = time.monotonic() + _PERSIST_SECONDS
-        pause = 0.1
+        pause = _SHORTEST_PAUSE_SECONDS
         while True:
             try:
                 return call()
-            except StoreUnavailable:
+            except StoreTrouble:
                 if time.monotonic() > deadline:
                     raise
                 self.sleep(pause)
-                pause = min(pause * 2, 2.0)
+                pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
     def last_look(self) -> None:
-        """The lease is still ours, and is so for its whole length. Raises `LeaseLost`."""
-        if not self.store.renew(self.record.id, self.record.owner, lease_ms=self.lease_ms):
+        """The lease is still ours, and is so for its whole length. Raises `LeaseLost`, and
+        `Withheld` if nobody can say."""
+        record = self.record
+        try:
+            ours = self.store.renew(record.id, record.owner, lease_ms=self.lease_ms)
+        except StoreTrouble as trouble:
+            self.withhold(str(trouble))
+        if not ours:
             raise LeaseLost(id=self.record.id, what="lease", found="another owner")
 
     def fresh_token(self) -> None:
@@ -194,7 +246,7 @@ class Attempt:
         # Armed first, looked at second: whoever is frozen between the two is killed on waking.
         if boottime() - began > self.effect_seconds:
             self.watch.effect(None)
-            raise LeaseLost(id=self.record.id, what="lease", found="too late to begin")
+            self.withhold("it is too late to begin, the lease may end before the effect")
         context = self.context(time.monotonic() + seconds, key=key)
         try:
             result, reply, why = evidence(effect(context)), Reply.OK, ""

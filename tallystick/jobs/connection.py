@@ -1,14 +1,15 @@
 """How to reach Redis: clients for every kind of URL, and its errors in our words."""
 
 import contextlib
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import redis
-from redis.backoff import NoBackoff
+from redis.backoff import ExponentialBackoff
 from redis.exceptions import ConnectionError as LinkError
-from redis.exceptions import RedisError
+from redis.exceptions import MasterDownError, NoScriptError, RedisError
 from redis.exceptions import TimeoutError as LinkTimeout
 from redis.retry import Retry
 from redis.sentinel import Sentinel
@@ -18,6 +19,7 @@ from tallystick.core.errors import (
     StoreFull,
     StoreReadOnly,
     StoreRefused,
+    StoreSuspended,
     StoreUnavailable,
 )
 
@@ -33,12 +35,33 @@ _FORMS = (
 LinkDown = (LinkError, LinkTimeout)
 """The server did not answer; what was sent may or may not have been carried out."""
 
+Unloaded = NoScriptError
+"""The server does not know this script yet."""
 
-def connect(url: str, *, timeout: float, retries: bool, decode: bool) -> Client:
-    """A client for a `redis://`, `rediss://`, `unix://` or `redis+sentinel://` URL.
+Refusal = RedisError
+"""Whatever a server answers that is no reply."""
 
-    The protocol's own client has `retries` off: the default re-sends up to ten times and doubles
-    commands that are not idempotent (measured with redis-py 8.1: INCR and XADD).
+_RETRIES = 3
+
+_SUSPENDED = re.compile(r"(?:^|: )(?:MISCONF|NOREPLICAS|BUSY)\b")
+"""What a server says that could do it, but not now: its disk, its replicas, a slow script."""
+
+
+def connect(
+    url: str,
+    *,
+    timeout: float,
+    retries: bool,
+    decode: bool,
+    connected: Callable[[], object] | None = None,
+) -> Client:
+    """A client for a `redis://`, `rediss://`, `unix://` or `redis+sentinel://` URL. `connected` is
+    called for every connection that is made, also where the client makes it silently anew.
+
+    The protocol's own client has `retries` off: redis-py's default re-sends up to ten times and
+    doubles commands that are not idempotent (measured with redis-py 8.1: INCR and XADD). With
+    `retries` it is three times: on a network that swallows packets each one waits for the whole
+    `timeout` (seconds).
 
     Nothing is sent yet. Raises `SettingsError` for a URL that is none of these.
     """
@@ -48,9 +71,10 @@ def connect(url: str, *, timeout: float, retries: bool, decode: bool) -> Client:
         "decode_responses": decode,
         "socket_timeout": timeout,
         "socket_connect_timeout": min(timeout, 2),
+        "retry": Retry(ExponentialBackoff(cap=0.5, base=0.05), _RETRIES if retries else 0),
     }
-    if not retries:
-        options["retry"] = Retry(NoBackoff(), 0)
+    if connected:
+        options["redis_connect_func"] = _then(connected)
     try:
         if url.startswith("redis+sentinel://"):
             return _sentinel(url, options)
@@ -58,7 +82,7 @@ def connect(url: str, *, timeout: float, retries: bool, decode: bool) -> Client:
         client.connection_pool.connection_class(**client.connection_pool.connection_kwargs)
         return client
     except (TypeError, RedisError) as error:  # an option, or a value of one, that is not taken
-        raise _unusable(_one_line(error)) from None
+        raise _unusable(one_line(error)) from None
     except ValueError:  # whose text would repeat the URL
         raise _unusable("host, port or an option cannot be read") from None
 
@@ -84,6 +108,14 @@ def _malformed(url: str) -> str:
 def _unusable(problem: str) -> SettingsError:
     told = f"{problem}. Understood are {_FORMS}"
     return SettingsError(variable="TALLYSTICK_REDIS_URL", problem=told)
+
+
+def _then(connected: Callable[[], object]) -> Callable[[Any], None]:
+    def greet(connection: Any) -> None:
+        connection.on_connect()
+        connected()
+
+    return greet
 
 
 def _sentinel(url: str, options: dict[str, Any]) -> Client:
@@ -120,15 +152,19 @@ def translated_errors(url: str) -> Iterator[None]:
     try:
         yield
     except LinkDown as error:
-        raise StoreUnavailable(url=url, problem=_one_line(error)) from error
+        raise StoreUnavailable(url=url, problem=one_line(error)) from error
     except RedisError as error:
-        problem = _one_line(error)
-        if "READONLY" in problem or "read only replica" in problem:
+        problem = one_line(error)
+        replica = "READONLY" in problem or "read only replica" in problem
+        if replica or isinstance(error, MasterDownError):
             raise StoreReadOnly(url=url) from error
         if "OOM" in problem or "maxmemory" in problem:
             raise StoreFull(url=url) from error
+        if _SUSPENDED.search(problem):
+            raise StoreSuspended(url=url, problem=problem) from error
         raise StoreRefused(url=url, problem=problem) from error
 
 
-def _one_line(error: Exception) -> str:
+def one_line(error: Exception) -> str:
+    """What the client says, fit for an error's message."""
     return " ".join(str(error).split())[:300] or type(error).__name__

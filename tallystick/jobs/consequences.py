@@ -81,7 +81,7 @@ def _counted(line: Line, action: str) -> list[str]:
     to = line.to_state
     if line.from_state != to:
         fields.append(counters.transition(action, to))
-        if to in _DECISIONS and line.from_state:
+        if to in _DECISIONS and line.from_state and line.event != "withheld":
             fields.append(counters.decision(to))
         if to in {State.ROLLED_BACK, State.ROLLBACK_FAILED} and line.event != "resolved":
             fields.append(counters.rollback(action, to))

@@ -29,7 +29,7 @@ class Deciding(Desk):
         def step(record: Record) -> ActionRecord:
             said = any(vote.who == by and vote.decision == APPROVE for vote in record.votes)
             if said and record.state is not State.REJECTED:
-                return view.view(record)  # said before; the reply may have been lost
+                return self._said_before(record)
             self._still_waiting(record, State.APPROVED)
             ballot = record.content.ballot
             match objection(ballot, record.votes, by, answer):
@@ -62,7 +62,7 @@ class Deciding(Desk):
 
         def step(record: Record) -> ActionRecord:
             if any(vote.who == by and vote.decision == REJECT for vote in record.votes):
-                return view.view(record)
+                return self._said_before(record)
             self._still_waiting(record, State.REJECTED)
             vote = self._vote(record, REJECT, by, None)
             return view.view(

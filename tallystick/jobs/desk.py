@@ -99,6 +99,12 @@ class Desk:
         assert last is not None
         raise last
 
+    def _said_before(self, record: Record) -> ActionRecord:
+        """The answer to whoever says again what is stored. It is their acknowledgement as well, so
+        with replicas it waits for them. Raises `NotReplicated`."""
+        self.store.confirm()
+        return view.view(record)
+
     def _allow(self, record: Record, to: State, remedy: str) -> None:
         if to not in NEXT[record.state]:
             raise IllegalMove(id=record.id, state=record.state, to=to, remedy=remedy)

@@ -11,7 +11,15 @@ from pydantic import BaseModel, ConfigDict, computed_field
 from tallystick.core.errors import SettingsError, StoreUnavailable
 from tallystick.jobs import doctor_local
 from tallystick.jobs.checks import CHECKS
-from tallystick.jobs.checks.facts import WAITAOF_SINCE, Clock, Denied, Facts, Look, Timing
+from tallystick.jobs.checks.facts import (
+    WAITAOF_SINCE,
+    Clock,
+    Denied,
+    Facts,
+    Look,
+    Replication,
+    Timing,
+)
 from tallystick.jobs.checks.finding import WORST_FIRST, Finding, Severity
 from tallystick.jobs.embedded import EmbeddedServer
 from tallystick.jobs.probe import Probe
@@ -60,7 +68,12 @@ def consult(settings: Settings) -> Report:
         url = server.url
     try:
         with contextlib.closing(
-            Probe.connect(url, settings.namespace, timeout=store_timeout(settings))
+            Probe.connect(
+                url,
+                settings.namespace,
+                timeout=store_timeout(settings),
+                replicas=settings.replicas,
+            )
         ) as probe:
             findings = examine(gather(probe, settings, embedded=bool(server)))
             return Report(server=probe.url, findings=tuple(waived(findings, waivers)))
@@ -73,6 +86,7 @@ def gather(probe: Probe, settings: Settings, *, embedded: bool) -> Facts:
     """Everything that the checks ask for; some hundred round trips."""
     facts = Facts(
         timing=_timing(settings, 0),
+        waits_for=settings.replicas,
         client=probe.client(),
         keys=doctor_local.key_folder(settings.keys_path, chosen=settings.key_dir is not None),
         rq_version=doctor_local.rq_version(),
@@ -231,10 +245,17 @@ class Guard:
             config=config,
             clock=Clock(looks[-1], self._looked),
             unloadable=self._probe.unloadable(),
+            waits_for=self._settings.replicas,
+            replication=self._replication(),
         )
         self._looked = looks[-1]
         self._findings = waived(essential(facts), self._waivers)
         self.refusals = self.refusals + 1 if self.refusing else 0
+
+    def _replication(self) -> Replication:
+        """Whether what workers wait for can be reached now."""
+        waits = self._settings.replicas
+        return Replication(False, waits, self._probe.barrier(waits) if waits else None)
 
     def _tell(self) -> None:
         """Log what has changed since the last time."""

@@ -48,8 +48,8 @@ def our_own(reply: Reply, record: Record) -> Reply:
 
 def last_reply(record: Record) -> tuple[Reply, Json]:
     """What the target answered to the last intent, if that is known."""
-    intent, replied = record.last("intent"), record.last("replied")
-    if intent is None or replied is None or replied.seq < intent.seq:
+    sent, replied = record.sent("intent"), record.last("replied")
+    if not sent or replied is None or replied.seq < sent[-1].seq:
         return Reply.NONE, None
     return Reply(str(replied.evidence["reply"])), replied.evidence.get("result")
 

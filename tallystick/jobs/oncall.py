@@ -58,7 +58,7 @@ class OnCall(Desk):
                 self.store.close_damage(stored, State(to), who=by, evidence=facts)
             return self.get(id)
         if record.lines[-1].evidence == facts:
-            return view.view(record)  # said before; the reply may have been lost
+            return self._said_before(record)
         if record.state not in HALTED:
             raise IllegalMove(
                 id=id,

@@ -26,7 +26,7 @@ from tallystick.jobs.checks.facts import (
     Server,
 )
 from tallystick.jobs.connection import connect, safe_url
-from tallystick.jobs.wire import Wire
+from tallystick.jobs.wire import Wire, await_replicas
 
 Answer = TypeVar("Answer")
 
@@ -73,10 +73,10 @@ class Probe(Wire):
     """Asks a server about itself. Only `barrier` and `premature` write, to a key of their own."""
 
     @classmethod
-    def connect(cls, url: str, namespace: str, *, timeout: float = 5) -> Self:
+    def connect(cls, url: str, namespace: str, *, timeout: float = 5, replicas: int = 0) -> Self:
         """A probe of this URL; nothing is sent yet. It reads bytes: foreign keys can be any."""
         client = connect(url, timeout=timeout, retries=False, decode=False)
-        return cls(client, namespace, url=safe_url(url))
+        return cls(client, namespace, url=safe_url(url), replicas=replicas)
 
     @property
     def url(self) -> str:
@@ -270,20 +270,22 @@ class Probe(Wire):
             if watched is not None:
                 known = watched.sentinels[0].sentinel_slaves(self._pool.service_name)
                 electable = sum(int(replica["slave-priority"]) != 0 for replica in known)
-            barrier = self.barrier(electable) if electable else None
+            wanted = max(electable, len(replicas), self.replicas)
+            barrier = self.barrier(wanted) if wanted else None
             return Replication(watched is not None, electable, barrier)
 
         return self._inquire("SENTINEL REPLICAS", ask)
 
-    def barrier(self, electable: int) -> Barrier | Denied:
-        """Write, and wait on the same connection for this disk and so many replicas' disks."""
+    def barrier(self, wanted: int) -> Barrier | Denied:
+        """Write, and wait on the same connection for this disk and so many replicas' disks. It must
+        be all of them: the server counts also those that are never promoted."""
 
         def ask() -> Barrier:
             with self._one_connection() as one:
                 one.set(self._own_key, secrets.token_hex(8), px=_PROBE_TTL_MS)
-                local, replicas = self._wait(one, electable, self._patience_ms())
+                local, replicas = await_replicas(one, wanted, self._patience_ms() / 1000)
                 one.delete(self._own_key)
-            return Barrier(electable, int(local), int(replicas))
+            return Barrier(wanted, int(local), int(replicas))
 
         return self._inquire("WAITAOF", ask)
 
@@ -298,7 +300,8 @@ class Probe(Wire):
                 while len(took) < _PREMATURE_WRITES:
                     one.set(self._own_key, secrets.token_hex(8), px=_PROBE_TTL_MS)
                     began = time.monotonic()
-                    local, _ = self._wait(one, 0, min(_PREMATURE_MS, self._patience_ms()))
+                    patience = min(_PREMATURE_MS, self._patience_ms())
+                    local, _ = self._wait(one, 0, patience)
                     took.append(time.monotonic() - began if local else math.inf)
                     if not local:
                         break
@@ -312,7 +315,7 @@ class Probe(Wire):
         return self.keys.doctor
 
     def _patience_ms(self) -> int:
-        """How long WAITAOF may take: well within the time-out of the connection."""
+        """How long a wait may take: well within the time-out of the connection."""
         given = self.client().timeout or math.inf
         return int(min(_BARRIER_SECONDS, given / 2) * 1000)
 

@@ -72,6 +72,7 @@ def propose(
     if stored != request:
         raise KeyConflict(key=key, id=id, stored=stored, offered=request)
     store.bump(counters.replay(name))
+    store.confirm()  # what was stored before may not have been acknowledged
     return id
 
 

@@ -180,6 +180,8 @@ class Stored:
     """The highest fencing token that an action of a fenced type was given."""
     malformed: str = ""
     """The key that is of a foreign type, if one is."""
+    kept: bool = True
+    """Whether the store still holds the last line that the reader had seen of its history."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,10 +287,17 @@ class Record:
         except ValueError as error:
             raise Tampered(str(error)) from None
 
+    def sent(self, intent: str) -> list[Line]:
+        """The lines of an intent (`intent`, `undo`) after which something may have been sent: all
+        but those whose worker said that it had not."""
+        named = (line.evidence.get("intent") for line in self.events("withheld"))
+        withheld = {seq for seq in named if isinstance(seq, int)}
+        return [line for line in self.events(intent) if line.seq not in withheld]
+
     @property
     def attempts(self) -> int:
-        """How often an intent to act was stored."""
-        return len(self.events("intent"))
+        """How often an intent to act was stored, and not withheld."""
+        return len(self.sent("intent"))
 
     @property
     def lost_claims(self) -> int:

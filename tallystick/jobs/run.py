@@ -16,7 +16,15 @@ from tallystick.core.canonical import Json
 from tallystick.core.errors import Conflict, LeaseLost, Stopped, UnknownId
 from tallystick.jobs import telling
 from tallystick.jobs.action import Protection
-from tallystick.jobs.attempt import Attempt, Look, Unwatched, Watch, boottime
+from tallystick.jobs.attempt import (
+    AGAIN_SECONDS,
+    Attempt,
+    Look,
+    Unwatched,
+    Watch,
+    Withheld,
+    boottime,
+)
 from tallystick.jobs.decision import Lease, Reply, Seen, Situation, Stage, Step, decide
 from tallystick.jobs.giving_up import give_up, kills_workers
 from tallystick.jobs.judging import (
@@ -43,7 +51,6 @@ from tallystick.jobs.undo import (
     undo,
     waits_for_compensation,
 )
-from tallystick.jobs.witness import Witness
 from tallystick.metrics import counters
 from tallystick.telemetry import traces
 from tallystick.verifiers import Answer, Verdict
@@ -55,8 +62,6 @@ _STOPPED_SECONDS = 2
 
 _UNKNOWN_TYPE_SECONDS = 60
 """The longest pause before an action of a type that nobody here knew is offered again."""
-
-_LOOK_AGAIN_SECONDS = (1, 5, 15, 60, 300)
 
 
 class Runner:
@@ -78,7 +83,6 @@ class Runner:
         wake: Callable[[str], None] = lambda id: None,
         checkpoint: Callable[[str], None] = lambda point: None,
         sleep: Callable[[float], None] = time.sleep,
-        witness: Witness | None = None,
     ) -> None:
         self.store = store
         self.registry = registry
@@ -89,7 +93,6 @@ class Runner:
         self.wake = wake
         self.checkpoint = checkpoint
         self.sleep = sleep
-        self.witness = witness
 
     def run(self, action_id: str) -> State | None:
         """Take one action as far as it goes now, and return the state it is left in.
@@ -98,12 +101,13 @@ class Runner:
         Raises `StoreError` if the store fails: then it is found again when its lease has run out.
         """
         try:
-            stored = self.store.read(action_id)
+            stored = self.store.read_unless_rewound(action_id)
         except UnknownId:
             log.warning("wake-up for an action that does not exist: %s", action_id)
             self.store.unschedule(action_id)
             return None
-        if self._rewound(stored):
+        if stored is None:  # the worker parent halts what is open
+            log.warning("action %s is not run: the store's history was rewound", action_id)
             return None
         try:
             record = self._believe(stored)
@@ -128,13 +132,6 @@ class Runner:
             self._quarantine(stored, str(problem))
             return State.CORRUPT
         return self._walk(attempt) if attempt else record.state
-
-    def _rewound(self, stored: Stored) -> bool:
-        """Whether less history is there than was seen; the worker parent halts what is open."""
-        if self.witness is None or stored.moves >= self.witness.seen(stored.identity):
-            return False  # the usual case; what was read before the witness may merely be old
-        seen = self.witness.seen(stored.identity)
-        return self.store.read(stored.id).moves < seen
 
     # --- before the claim --------------------------------------------------------------------
 
@@ -254,6 +251,8 @@ class Runner:
                         resume_undo(attempt)
                 settle(attempt)
             return self._left(attempt.record)
+        except Withheld:
+            return attempt.record.state
         except (LeaseLost, Conflict) as lost:
             attempt.testify(lost)
             return self.store.load(attempt.record.id).state
@@ -297,7 +296,7 @@ def start(attempt: Attempt) -> None:
             attempt.move(State.PRECONDITION_FAILED, "stale", lease="drop", why=why, **facts)
         case Step.LOOK_AGAIN:
             looks = len(record.events("looked"))
-            wait = _LOOK_AGAIN_SECONDS[min(looks, len(_LOOK_AGAIN_SECONDS) - 1)]
+            wait = AGAIN_SECONDS[min(looks, len(AGAIN_SECONDS) - 1)]
             attempt.move(State.APPROVED, "looked", lease="drop", due_ms=wait * 1000, **facts)
         case _:
             why = "the effect is there without an intent: state was lost, or it was done by hand"
@@ -310,7 +309,7 @@ def act(attempt: Attempt, *, before: Json, **facts: Any) -> None:
     attempt.fresh_token()
     began = boottime()
     number = attempt.record.attempts + 1
-    attempt.move(State.RUNNING, "intent", lease="hold", attempt=number, before=before, **facts)
+    attempt.intend(State.RUNNING, "intent", attempt=number, before=before, **facts)
     attempt.checkpoint("after_intent")
     if attempt.protection is Protection.FENCED:
         if attempt.raise_fence():

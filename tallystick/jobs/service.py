@@ -47,7 +47,12 @@ class Tallystick(Deciding, OnCall):
             server = EmbeddedServer.join(settings.data_dir)
             url = server.url
         return cls(
-            Store.connect(url, settings.namespace, timeout=min(5.0, settings.lease_seconds / 3)),
+            Store.connect(
+                url,
+                settings.namespace,
+                timeout=min(5.0, settings.lease_seconds / 3),
+                replicas=settings.replicas,
+            ),
             registry,
             signer=signer,
             keyring=keyring,
@@ -102,7 +107,7 @@ class Tallystick(Deciding, OnCall):
 
         def step(record: Record) -> ActionRecord:
             if record.state is State.CANCELLED:
-                return view.view(record)
+                return self._said_before(record)
             self._allow(record, State.CANCELLED, "Only what has not begun can be cancelled.")
             return view.view(
                 self.store.move(record, State.CANCELLED, who=by, evidence=evidence, due_ms=-1)
@@ -155,11 +160,13 @@ class Tallystick(Deciding, OnCall):
 
     def wait(self, id: str, *, timeout: float | None = None) -> ActionRecord:
         """Wait until an action is at rest (closed, or in need of a person), at most `timeout`
-        seconds. Raises `WaitTimeout`; the action goes on by itself."""
+        seconds. Raises `WaitTimeout`; the action goes on by itself. With replicas, also they have
+        it on disk when this returns; else it raises `NotReplicated`."""
         began = time.monotonic()
         while True:
             found = self.get(id)
             if found.state in AT_REST:
+                self.store.confirm()
                 return found
             if timeout is not None and time.monotonic() - began >= timeout:
                 raise WaitTimeout(id=id, state=found.state, seconds=timeout)

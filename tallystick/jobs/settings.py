@@ -24,6 +24,9 @@ class Settings(BaseSettings):
     Without it, a private server is started in `data_dir`."""
     redis_password_file: Path | None = None
     """A file that holds the password for `redis_url`, so that no environment shows it."""
+    replicas: int = Field(default=0, ge=0, le=100)
+    """How many replicas must have an intent, a decision or an outcome on disk before anybody goes
+    by it: all that could be promoted. 0 waits for the primary's own disk only."""
     actions: Annotated[tuple[str, ...], NoDecode] = ()
     """Modules that define action types, separated by commas."""
     namespace: str = Field(default="tallystick", pattern=r"^[A-Za-z0-9_.-]{1,64}$")

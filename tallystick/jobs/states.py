@@ -43,7 +43,15 @@ NEXT: dict[State, frozenset[State]] = {
         {S.RUNNING, S.CANCELLED, S.EXPIRED, S.PRECONDITION_FAILED, S.UNKNOWN, S.CORRUPT}
     ),
     S.RUNNING: frozenset(
-        {S.VERIFYING, S.COMMITTED, S.FAILED, S.ROLLING_BACK, S.UNKNOWN, S.CORRUPT}
+        {
+            S.APPROVED,
+            S.VERIFYING,
+            S.COMMITTED,
+            S.FAILED,
+            S.ROLLING_BACK,
+            S.UNKNOWN,
+            S.CORRUPT,
+        }
     ),
     S.VERIFYING: frozenset(
         {S.RUNNING, S.COMMITTED, S.FAILED, S.ROLLING_BACK, S.UNKNOWN, S.CORRUPT}
@@ -62,7 +70,8 @@ NEXT: dict[State, frozenset[State]] = {
     S.ABANDONED: frozenset({S.CORRUPT}),
 }
 """Every legal change of state. `VERIFYING -> RUNNING` is a second intent under the same key or
-fence; `RUNNING -> COMMITTED` is a recovery that finds the effect already there;
+fence; `RUNNING -> APPROVED` is a worker that says that it did not send what it had intended;
+`RUNNING -> COMMITTED` is a recovery that finds the effect already there;
 `APPROVED -> UNKNOWN` is an effect that nobody intended, or a worker that dies at every try;
 `WAITING_FOR_APPROVAL -> UNKNOWN` is a store whose history was rewound."""
 

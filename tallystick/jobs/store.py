@@ -19,16 +19,17 @@ from tallystick.core.errors import (
 )
 from tallystick.jobs import consequences, telling
 from tallystick.jobs.action import Protection
-from tallystick.jobs.guards import fence, gate, guard
+from tallystick.jobs.guards import fence, gate, guard, relied_on
+from tallystick.jobs.reading import Reading
 from tallystick.jobs.record import Content, Line, Record, Stored, Tip, first_line
-from tallystick.jobs.seals import is_quarantined, reachable, tip_of_damage, unseal
+from tallystick.jobs.seals import is_quarantined, reachable, tip_of_damage
 from tallystick.jobs.states import AT_REST, BIRTH, State
-from tallystick.jobs.survey import Surveyor
+from tallystick.jobs.witness import Tail
 from tallystick.metrics import counters
 from tallystick.telemetry import traces
 
 
-class Store(Surveyor):
+class Store(Reading):
     """The records of one namespace."""
 
     # --- birth ---------------------------------------------------------------------------
@@ -86,7 +87,10 @@ class Store(Surveyor):
                 secrets.token_hex(8),
                 counters.IDENTITY,
                 json.dumps(guard(parent.tip) if parent else {}),
+                counters.LAST,
+                _last(content.id, line),
             ],
+            settled=True,
         )
         if code == "malformed":
             raise self._foreign(found)
@@ -96,48 +100,6 @@ class Store(Surveyor):
         if owner[0] == content.id:
             telling.stored(line, id=content.id, action=content.action)
         return owner
-
-    # --- reading -------------------------------------------------------------------------
-
-    def read(self, id: str) -> Stored:
-        """What is stored, not yet believed. Raises `UnknownId`."""
-        keys = [self.keys.action(id), self.keys.journal(id), self.keys.lease(id)]
-        reply = self._script(
-            "read",
-            [*keys, self.keys.counters],
-            [counters.MOVES, counters.IDENTITY, counters.FENCE],
-        )
-        if len(reply) == 1:
-            raise UnknownId(id=id)
-        if reply[1] == "malformed":
-            if reply[2] == self.keys.counters:
-                raise self._foreign(reply[2])
-            flat, journal = reply[3], reply[4]
-            fields = dict(zip(flat[::2], flat[1::2], strict=True))
-            return Stored(id, int(reply[0]), -2, fields, journal, malformed=reply[2])
-        now, lease_ms, flat, journal, moves, identity, fence = reply
-        fields = dict(zip(flat[::2], flat[1::2], strict=True))
-        count, highest = self._whole(counters.MOVES, moves), self._whole(counters.FENCE, fence)
-        return Stored(id, int(now), int(lease_ms), fields, journal, count, identity, highest)
-
-    def load(self, id: str) -> Record:
-        """The record, its seals checked. Raises `UnknownId`, `Tampered`."""
-        return unseal(self.read(id))
-
-    def ids(self, state: State | None = None, *, limit: int | None = 100) -> list[str]:
-        """The ids in a state (or in all), newest first, at most `limit` (None: every one)."""
-        last = -1 if limit is None else limit - 1
-        if limit == 0:
-            return []
-        indexes = [self.keys.index(one) for one in ([state] if state else list(State))]
-        with self._errors():
-            parts = self._together(
-                lambda pipe: [
-                    pipe.zrange(index, 0, last, desc=True, withscores=True) for index in indexes
-                ]
-            )
-        found = sorted((pair for part in parts for pair in part), key=lambda pair: -pair[1])
-        return [id for id, _ in found[:limit]]
 
     # --- moving --------------------------------------------------------------------------
 
@@ -156,7 +118,8 @@ class Store(Surveyor):
         """Take one step, or write a note (`to` is the state it is in), and return what is now.
 
         `lease` is `hold` (and it must be ours), `keep`, `drop` or `leave`; see move.lua. Raises
-        `LeaseLost` if this record's claim is over, `Conflict` if the action has moved meanwhile.
+        `LeaseLost` if this record's claim is over, `Conflict` if the action has moved meanwhile,
+        and with replicas `NotReplicated` if others may not have a step that somebody relies on.
         """
         while True:
             line = record.tip.line(to, who=who, worker=worker, evidence=evidence)
@@ -188,6 +151,8 @@ class Store(Surveyor):
         for a resource and not for an action. Raises `LeaseLost` or `Conflict` if someone else was
         faster, `Stopped` if nothing may begin.
         """
+        if self.unsettled and record.state is State.APPROVED:
+            self.confirm()  # as long as replicas are away nothing new begins
         owner, lease = (record.owner, "hold") if again else (secrets.token_hex(8), "take")
         fenced = record.content.protection == Protection.FENCED
         highest = record.fence if fenced else 0
@@ -248,6 +213,7 @@ class Store(Surveyor):
             "due_ms": due_ms,
         }
         given = {name: value for name, value in change.items() if value is not None}
+        settled = relied_on(record, line, lease)
         reply = self._script(
             "move",
             [
@@ -271,6 +237,7 @@ class Store(Surveyor):
                 line.hash,
                 json.dumps(given),
             ],
+            settled=settled,
         )
         if reply[0] == "missing":
             raise UnknownId(id=id)
@@ -278,6 +245,8 @@ class Store(Surveyor):
             raise self._foreign(reply[1])
         if reply[0] == "ok":
             telling.stored(line, id=id, record=record)
+            if settled or not self.replicas:
+                self.tell_witness(Tail(int(reply[3]), id, line.seq, line.hash))
         return reply  # type: ignore[no-any-return]
 
     @staticmethod
@@ -291,6 +260,8 @@ class Store(Surveyor):
             "state": line.to_state,
             "token": str(line.token),
             "seq": str(line.seq),
+            "moves": counters.MOVES,
+            "last": [counters.LAST, _last(id, line)],
             "conflict": counters.conflict(line.to_state),
             "bump": follows.bump,
             "mark": follows.mark or None,
@@ -345,6 +316,8 @@ class Store(Surveyor):
                     line.token,
                     json.dumps(follows.mark),
                     follows.newest,
+                    counters.LAST,
+                    _last(stored.id, line),
                 ],
             )
             if reply[0] == "malformed":
@@ -369,6 +342,10 @@ class Store(Surveyor):
 
 _ACTED = {State.RUNNING, State.VERIFYING, State.ROLLING_BACK}
 assert not _ACTED & AT_REST
+
+
+def _last(id: str, line: Line) -> str:
+    return f"{id} {line.seq} {line.hash}"
 
 
 def _mark(text: str) -> tuple[str, str]:

@@ -11,19 +11,26 @@ import os
 import selectors
 import signal
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import FrameType
 
 from tallystick.core.errors import StoreError
-from tallystick.jobs import witness
 from tallystick.jobs.complaints import Complaints
 from tallystick.jobs.doctor import Guard
+from tallystick.jobs.patience import Patience
 from tallystick.jobs.recoverer import Recoverer
+from tallystick.jobs.rewind import Historian
 from tallystick.jobs.settings import MARGIN_SECONDS
 from tallystick.jobs.store import Store
 from tallystick.jobs.transport import Transport
-from tallystick.jobs.worker import Work, run_work_horse, store_timeout, worker_name
+from tallystick.jobs.witness import Witness
+from tallystick.jobs.worker import (
+    Work,
+    run_work_horse,
+    store_timeout,
+    tell_end,
+    worker_name,
+)
 from tallystick.metrics import counters
 
 log = logging.getLogger("tallystick.worker")
@@ -41,6 +48,8 @@ _OVERRUN_REMEDY = {
     "deadline": "If its target is merely slow, raise TALLYSTICK_EFFECT_DEADLINE_SECONDS",
     "hang": "Look at what its action type does outside of execute: it has no deadline of its own",
 }
+_GRACE_SECONDS = 2.0
+"""After a trouble of the store: who lives and holds an action is let first, before it is woken."""
 
 
 @dataclass
@@ -58,9 +67,14 @@ class Horse:
     renew_at: float = 0.0
     kill_at: float = float("inf")
     killed_for: str = ""
-    ends: tuple[str, str] | None = None
-    """Why the store lets it do nothing more: the kind of error, and its words."""
+    ends: tuple[str, str, bool] | None = None
+    """Why the store lets it do nothing more, as `Patience.hear` takes it."""
     dismissed: bool = False
+
+    @property
+    def acting(self) -> bool:
+        """Whether it is inside an effect."""
+        return self.renew_at == float("inf") and bool(self.action_id)
 
 
 @dataclass
@@ -75,9 +89,9 @@ class Supervisor:
     _pause: float = 0.0
     _start_at: float = 0.0
     _sweep_at: float = 0.0
+    _history_at: float = 0.0
     _beat_at: float = 0.0
     _idle_since: float = 0.0
-    _complaints: Complaints = field(default_factory=lambda: Complaints(log))
 
     def run(self) -> int:
         """Work; the exit status: 0 after a clean stop, 1 of a burst that may take no work.
@@ -87,12 +101,17 @@ class Supervisor:
         settings = self.work.settings
         self._guard = Guard(self.work.url, settings)
         self._lease = settings.lease_seconds
+        self._patience = Patience(Complaints(log), self._store_failed)
         self._store = Store.connect(
-            self.work.url, settings.namespace, timeout=store_timeout(settings)
+            self.work.url,
+            settings.namespace,
+            timeout=store_timeout(settings),
+            replicas=settings.replicas,
         )
         self._transport = Transport.connect(self.work.url, settings)
         self._recoverer = Recoverer(self._store, self._transport, settings)
-        self._witness = witness.Witness(settings.data_dir)
+        witness = Witness(settings.data_dir)
+        self._historian = Historian(self._store, witness, worker=worker_name())
         self._selector = selectors.DefaultSelector()
         self._idle_since = time.monotonic()
         if self.burst:
@@ -104,15 +123,18 @@ class Supervisor:
                 pass
         finally:
             self._kill_all()
-            self._safely(self._recoverer.stop)
-            self._safely(lambda: self._store.forget([h.name for h in self.horses.values()]))
+            self._patience.begin_turn()
+            self._patience.ask(self._recoverer.stop)
+            self._patience.ask(lambda: self._store.forget([h.name for h in self.horses.values()]))
             self._store.close()
+            witness.close()
             self._transport.close()
             self._guard.close()
         return int(self.burst and self._guard.refuses)
 
     def _step(self) -> bool:
         """One turn of the loop; False when it is over."""
+        self._patience.begin_turn()
         self._heed_guard()
         self._start_missing()
         for key, _ in self._selector.select(_TICK_SECONDS):
@@ -122,21 +144,43 @@ class Supervisor:
         now = time.monotonic()
         self._kill_overruns(now)
         self._renew_leases(now)
-        if now >= self._beat_at:
-            self._beat_at = now + _HEARTBEAT_SECONDS
-            self._safely(lambda: self._store.heartbeat([h.name for h in self.horses.values()]))
-        if now >= self._sweep_at and not self._stopping:
-            self._sweep_at = now + _SWEEP_SECONDS
-            self._safely(self._recover)
+        self._look_after_the_store(now)
         over = self.burst and not self._stopping
         if over and (self._guard.refusals > 1 or self._finished(now)):
             self._stop()
         return not (self._stopping and not self.horses)
 
-    def _recover(self) -> None:
-        """Wake what is due, unless history was rewound: then halt what is open, and wake later."""
-        if not witness.check(self._store, self._witness, worker=worker_name()):
-            self._recoverer.tick()
+    def _look_after_the_store(self, now: float) -> None:
+        """Say who lives, look for a rewind, wake what is due. While the store is in trouble it is
+        only asked whether that is over."""
+        if self._patience.recovered(self._store.check_writable):
+            self._beat_at, self._history_at = 0.0, 0.0
+            self._sweep_at = now + _GRACE_SECONDS
+        if self._patience.troubled:
+            return
+        self._patience.settle_debts()
+        if now >= self._beat_at:
+            self._beat_at = now + _HEARTBEAT_SECONDS
+            names = [horse.name for horse in self.horses.values()]
+            self._patience.ask(lambda: self._store.heartbeat(names))
+        if now >= self._history_at:
+            self._history_at = now + _SWEEP_SECONDS
+            self._patience.ask(self._look_back)
+        if now >= self._sweep_at and not self._stopping:
+            self._sweep_at = now + _SWEEP_SECONDS
+            self._patience.ask(self._recoverer.tick)
+
+    def _look_back(self) -> None:
+        """After a rewind nothing is woken in this turn: what is open has been halted."""
+        if self._historian.check():
+            self._sweep_at = time.monotonic() + _SWEEP_SECONDS
+
+    def _store_failed(self, now: float) -> None:
+        """It may come back as another. Nobody hangs who waits for it."""
+        self._guard.doubt(now)
+        for horse in self.horses.values():
+            if not horse.acting:
+                horse.kill_at = max(horse.kill_at, now + _LONGEST_HOLD_LEASES * self._lease)
 
     def _heed_guard(self) -> None:
         """While the guard refuses, no work-horse takes anything new: those there are finish what
@@ -148,10 +192,15 @@ class Supervisor:
     # --- children --------------------------------------------------------------------------------
 
     def _start_missing(self) -> None:
+        """Have as many work-horses as are wanted. After one that died at once, and while the store
+        takes no writes, there is no use in many: a single one tries."""
         if self._stopping or self._guard.refuses or time.monotonic() < self._start_at:
             return
-        while len(self.horses) < self.processes:
+        while len(self.horses) < self.processes and not self._patience.troubled:
             self._start_one()
+            if self._pause:
+                self._start_at = time.monotonic() + self._pause
+                break
 
     def _start_one(self) -> None:
         """Fork a work-horse. Signals wait meanwhile: one that came in between would be lost, for a
@@ -214,20 +263,20 @@ class Supervisor:
         self._selector.unregister(horse.pipe)
         os.close(horse.pipe)
         del self.horses[horse.pid]
-        self._safely(lambda: self._store.forget([horse.name]))
+        owe = self._patience.owe
+        owe(lambda: self._store.forget([horse.name]))
         reason = horse.killed_for or _reason(status)
-        if reason:
+        if horse.ends:
+            self._patience.hear(*horse.ends)
+        elif reason:
             self._guard.doubt(time.monotonic())  # the store may have failed it, and come back
-            if horse.ends:
-                self._complaints.heard(*horse.ends)
-            else:
-                told = "work-horse %d died (%s)%s. It is replaced; if this repeats, %s"
-                fields = _fields(horse, reason=reason)
-                remedy = "look for the out-of-memory killer (dmesg) and at its action's code"
-                log.warning(told, horse.pid, reason, _holding(horse), remedy, extra=fields)
-            self._safely(lambda: self._store.bump(counters.workhorse_exit(reason)))
+            told = "work-horse %d died (%s)%s. It is replaced; if this repeats, %s"
+            fields = _fields(horse, reason=reason)
+            remedy = "look for the out-of-memory killer (dmesg) and at its action's code"
+            log.warning(told, horse.pid, reason, _holding(horse), remedy, extra=fields)
+            owe(lambda: self._store.bump(counters.workhorse_exit(reason)))
         if horse.action_id:
-            self._safely(lambda: self._free(horse))
+            owe(lambda: self._free(horse))
         futile = reason and not horse.action_id and _age(horse) < _QUICK_DEATH_SECONDS
         self._pause = min(max(self._pause * 2, 0.1), _LONGEST_PAUSE_SECONDS) if futile else 0
         self._start_at = time.monotonic() + self._pause
@@ -249,13 +298,13 @@ class Supervisor:
 
     def _renew_leases(self, now: float) -> None:
         for horse in self.horses.values():
-            if horse.action_id and now >= horse.renew_at:
-                horse.renew_at = now + self._lease / 3
-                self._safely(
+            if horse.action_id and now >= horse.renew_at and not self._patience.troubled:
+                renewed = self._patience.ask(
                     lambda horse=horse: self._store.renew(  # type: ignore[misc]
                         horse.action_id, horse.owner, lease_ms=int(self._lease * 1000)
                     )
                 )
+                horse.renew_at = now + self._lease / 3 if renewed else now
 
     # --- the end ---------------------------------------------------------------------------------
 
@@ -293,18 +342,9 @@ class Supervisor:
                 return False
             left = self._store.open_work()
         except StoreError as error:
-            self._complaints.heard(type(error).__name__, str(error))
+            self._patience.complain(error)
             return False
         return left == 0 or now - self._idle_since > _BURST_IDLE_SECONDS
-
-    def _safely(self, call: Callable[[], object]) -> None:
-        """A store that does not answer now is asked again at the next turn; said once a while."""
-        try:
-            call()
-            self._complaints.worked()
-        except StoreError as error:
-            self._guard.doubt(time.monotonic())
-            self._complaints.heard(type(error).__name__, str(error))
 
 
 def _become_work_horse(
@@ -325,8 +365,7 @@ def _become_work_horse(
         status = stop.code if isinstance(stop.code, int) else 1
     except StoreError as error:  # its parent says so, once for all of them
         with contextlib.suppress(OSError):
-            told = {"ends": [type(error).__name__, str(error)]}
-            os.write(writing, json.dumps(told).encode() + b"\n")
+            tell_end(writing, error)
     except BaseException:  # the fork boundary: report, and end this process and no more
         log.exception("work-horse failed")
     finally:

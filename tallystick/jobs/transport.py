@@ -137,6 +137,8 @@ class ActionWorker(SimpleWorker):
     queue_class: type[RqQueue] = ActionQueue
     job_class: type[RqJob] = ActionJob
     death_penalty_class = _NoAlarm
+    max_connection_wait_time = 2.0
+    """Seconds between two tries to reach Redis; RQ goes up to a minute, in which nothing runs."""
 
     def __init__(self, queues: Any, *args: Any, **options: Any):
         given = queues if isinstance(queues, list | tuple) else [queues]
@@ -200,9 +202,10 @@ class Transport:
         self.queue = ActionQueue(namespace, client)
 
     @classmethod
-    def connect(cls, url: str, settings: Settings) -> "Transport":
-        """The transport at this URL; nothing is sent yet."""
-        client = connect(url, timeout=10, retries=True, decode=False)
+    def connect(cls, url: str, settings: Settings, *, patient: bool = False) -> "Transport":
+        """The transport at this URL; nothing is sent yet. A `patient` one is for a work-horse: it
+        tries again for some seconds. Others have better to do, and a lost wake-up is harmless."""
+        client = connect(url, timeout=10 if patient else 3, retries=patient, decode=False)
         return cls(client, settings.namespace, url=safe_url(url))
 
     def wake(self, action_id: str, dispatch: str) -> None:
@@ -236,7 +239,7 @@ class Transport:
 
     def work(self, *, name: str, burst: bool, max_jobs: int | None) -> None:
         """Take wake-ups in this process until told to stop (SIGTERM), the queue is empty (`burst`)
-        or `max_jobs` are done. Raises `StoreError` where RQ gives up on Redis."""
+        or `max_jobs` are done. Raises `StoreError` if the store ends it."""
         with translated_errors(self._url):
             worker = ActionWorker(
                 [self.queue],
@@ -246,9 +249,8 @@ class Transport:
                 maintenance_interval=600,
                 disable_default_exception_handler=True,
             )
-        worker.log_result_lifespan = False
-        logging.getLogger("rq.worker").addFilter(_is_news)
-        with translated_errors(self._url):
+            worker.log_result_lifespan = False
+            logging.getLogger("rq.worker").addFilter(_is_news)
             worker.work(burst=burst, max_jobs=max_jobs, logging_level="WARNING")
 
     def close(self) -> None:

@@ -57,7 +57,7 @@ def undo(attempt: Attempt, look: Look, *, rule: int) -> None:
             attempt.move(State.UNKNOWN, "refuted", lease="drop", refuted=True, why=why, **facts)
         case InBand():
             plan = {"kind": "in_band", "key": key}
-            attempt.move(State.ROLLING_BACK, "refuted", lease="hold", rollback=plan, **facts)
+            attempt.move(State.ROLLING_BACK, "refuted", rollback=plan, **facts)
             attempt.checkpoint("after_rollback_intent")
             resume_undo(attempt)
         case Compensate() as declared:
@@ -80,14 +80,15 @@ def _undo_in_band(attempt: Attempt) -> None:
     record = attempt.record
     wrong = record.fact("refuted", "wrong")
     while attempt.record.state is State.ROLLING_BACK:
-        sent, undone = attempt.record.last("undo"), attempt.record.last("undone")
+        undos, undone = attempt.record.sent("undo"), attempt.record.last("undone")
+        sent = undos[-1] if undos else None
         answered = sent and undone and undone.seq > sent.seq
         reply = Reply(str(undone.evidence["reply"])) if answered and undone else Reply.NONE
         look = _look_back(attempt, wrong, once=sent is None)
         if sent is None and _may_begin(attempt, look):
             _send_undo(attempt, wrong)
             continue
-        tries = len(attempt.record.events("undo"))
+        tries = len(undos)
         decided = decide(
             Situation(
                 stage=Stage.UNDOING,
@@ -123,8 +124,8 @@ def _send_undo(attempt: Attempt, wrong: Json) -> None:
     key = rollback_key(attempt.record.id)
     attempt.fresh_token()
     began = boottime()
-    tries = len(attempt.record.events("undo")) + 1
-    attempt.move(State.ROLLING_BACK, "undo", lease="hold", attempt=tries, key=key)
+    tries = len(attempt.record.sent("undo")) + 1
+    attempt.intend(State.ROLLING_BACK, "undo", attempt=tries, key=key)
     if attempt.protection is Protection.FENCED:
         if problem := attempt.raise_fence():
             _failed(attempt, None, f"the fence cannot be raised: {problem}")
@@ -173,7 +174,7 @@ def _begin_compensation(
         plan["params"] = validate(_compensating_type(attempt, declared), params)[1]
     except Exception as error:  # whatever a user's function raises
         problem = f"its parameters could not be computed: {canonical.told(error)}"
-    attempt.move(State.ROLLING_BACK, "refuted", lease="hold", rollback=plan, **facts)
+    attempt.move(State.ROLLING_BACK, "refuted", rollback=plan, **facts)
     attempt.checkpoint("after_rollback_intent")
     if problem:
         _failed(attempt, None, problem)

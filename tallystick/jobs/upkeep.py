@@ -3,6 +3,7 @@
 import contextlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tallystick.core import canonical
@@ -11,6 +12,7 @@ from tallystick.core.errors import StoreRefused
 from tallystick.jobs.census import Census
 from tallystick.jobs.record import Line, Tampered
 from tallystick.jobs.states import OPEN, State
+from tallystick.jobs.witness import Tail
 from tallystick.metrics import counters
 from tallystick.metrics.counters import Mark, ServerInfo, Snapshot
 
@@ -19,6 +21,17 @@ _OVERDUE_MS = 10_000
 
 EVERYTHING = "*"
 """The scope of all action types."""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What the store says of its past."""
+
+    name: str
+    """Its random identity; empty before its first action."""
+    tail: Tail
+    kept: bool
+    """Whether the line that was seen is still there."""
 
 
 class Upkeep(Census):
@@ -96,6 +109,11 @@ class Upkeep(Census):
                 self._together(lambda pipe: [pipe.zcard(self.keys.index(s)) for s in states])
             )
 
+    def check_writable(self) -> None:
+        """Raise the `StoreError` that a write would raise now; nothing is written."""
+        with self._errors():  # a SET of what must exist already, and does not
+            self._client.set(self.keys.doctor, "", xx=True, keepttl=True)
+
     # --- the stop switch -----------------------------------------------------------------------
 
     def switch(self, scope: str, *, stop: bool, who: str, reason: str) -> None:
@@ -117,7 +135,8 @@ class Upkeep(Census):
                 texts = self._repeat(lambda: self._client.lrange(self.keys.operations, -1, -1))
             line = _next_operation(texts, who, {"event": event, "scope": scope, "why": why})
             body = canonical.dumps(line.body() | {"hash": line.hash}).decode()
-            code, found = self._script("stop", keys, [scope, mode, "".join(texts), body])
+            args = [scope, mode, "".join(texts), body]
+            code, found = self._script("stop", keys, args, settled=mode != "note")
             if code == "malformed":
                 raise self._foreign(found)
             if code == "ok" or line.hash in found:  # or our own line, whose reply was lost
@@ -153,13 +172,22 @@ class Upkeep(Census):
         with self._errors():
             self._client.hincrby(self.keys.counters, field, 1)
 
-    def history(self) -> tuple[str, int]:
-        """The random name of the store (empty before its first action), and how many journal
-        lines it counts in all."""
-        wanted = [counters.IDENTITY, counters.MOVES]
-        with self._errors():
-            name, moves = self._repeat(lambda: self._client.hmget(self.keys.counters, wanted))
-        return name or "", self._whole(counters.MOVES, moves)
+    def history(self, seen: Tail | None = None) -> History:
+        """How far history goes, and whether it still holds the line that was the last `seen`."""
+        seen = seen or Tail()
+        keys = [self.keys.counters, self.keys.action(seen.id), self.keys.journal(seen.id)]
+        wanted = [counters.IDENTITY, counters.MOVES, counters.LAST]
+        line = [seen.seq, seen.hash] if seen.id else ["", ""]
+        reply = self._script("history", keys, [*line, *wanted])
+        if reply[0] == "malformed":
+            raise self._foreign(reply[1])
+        kept, name, moves, last = reply
+        count = self._whole(counters.MOVES, moves or None)
+        try:
+            tail = Tail.parse(f"{count} {last}")
+        except ValueError:  # somebody wrote something else there
+            tail = Tail(count)
+        return History(name, tail, bool(kept))
 
     def snapshot(self, *, queue_depth: int = 0) -> Snapshot:
         """All numbers at one instant; no command of it grows with the number of actions."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tallystick.approvals import Keyring
-from tallystick.core.errors import StoreError
+from tallystick.core.errors import StoreError, StoreTrouble
 from tallystick.jobs.registry import Registry
 from tallystick.jobs.run import Runner
 from tallystick.jobs.settings import Settings
@@ -62,7 +62,18 @@ class PipeWatch:
         self._tell(done=True)
 
     def _tell(self, **message: Any) -> None:
-        os.write(self._pipe, json.dumps(message).encode() + b"\n")
+        _write(self._pipe, message)
+
+
+def tell_end(pipe: int, error: StoreError) -> None:
+    """Tell the parent why the store ends this work-horse: the kind, the words, and whether it will
+    pass. So many may have the same to say that only the parent says it."""
+    told = [type(error).__name__, str(error), isinstance(error, StoreTrouble)]
+    _write(pipe, {"ends": told})
+
+
+def _write(pipe: int, message: dict[str, Any]) -> None:
+    os.write(pipe, json.dumps(message).encode() + b"\n")
 
 
 def run_work_horse(work: Work, pipe: int, parent: int) -> None:
@@ -70,8 +81,13 @@ def run_work_horse(work: Work, pipe: int, parent: int) -> None:
     die_with_parent(parent)
     os.setpgid(0, 0)  # Ctrl-C is the parent's to hear
     name = worker_name()
-    store = Store.connect(work.url, work.settings.namespace, timeout=store_timeout(work.settings))
-    transport = Transport.connect(work.url, work.settings)
+    store = Store.connect(
+        work.url,
+        work.settings.namespace,
+        timeout=store_timeout(work.settings),
+        replicas=work.settings.replicas,
+    )
+    transport = Transport.connect(work.url, work.settings, patient=True)
     run = runner(work, store, transport, name, PipeWatch(pipe))
     traces.set_up("tallystick-worker")
     perform_with(_told_of(run, name), refused=lambda why: count_refusal(store))
@@ -100,6 +116,7 @@ def runner(
     def wake(id: str) -> None:
         transport.wake_soon(id, os.urandom(4).hex())
 
+    store.witness = Witness(work.settings.data_dir)
     return Runner(
         store,
         work.registry,
@@ -108,7 +125,6 @@ def runner(
         worker=name,
         watch=watch,
         wake=wake,
-        witness=Witness(work.settings.data_dir),
     ).run
 
 

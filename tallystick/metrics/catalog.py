@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal, TypeAlias
 
+from tallystick.metrics import counters
 from tallystick.metrics.counters import ATTENTION, MOVES, PERSISTENCE, STAGE_BOUNDS_MS
 from tallystick.verifiers import Answer
 
@@ -174,6 +175,24 @@ CANARY_ROLLED_BACK = Family(
     "gauge",
     "Unix time at which a drill was last rolled back, 0 if never; absent until one is proposed.",
 )
+REWINDS = Family(
+    "tallystick_history_rewinds_total",
+    "counter",
+    "How often workers found that the store knew less than they had seen of it.",
+    counted=counters.REWINDS,
+)
+BARRIERS = Family(
+    "tallystick_replica_barriers_total",
+    "counter",
+    "Writes that were to be on the replicas' disks before anybody went by them.",
+    counted=counters.BARRIERS,
+)
+BARRIERS_MISSED = Family(
+    "tallystick_replica_barriers_missed_total",
+    "counter",
+    "Those that were not confirmed in time, so that nobody did.",
+    counted=counters.BARRIERS_MISSED,
+)
 WORKERS = Family("tallystick_workers", "gauge", "Work-horses whose heartbeat is fresh.")
 OVERDUE = Family(
     "tallystick_overdue_actions",
@@ -247,6 +266,9 @@ FAMILIES = (
     WORKHORSE_EXITS,
     SECURITY_EVENTS,
     UNKNOWN_TYPES,
+    REWINDS,
+    BARRIERS,
+    BARRIERS_MISSED,
     WORKERS,
     LEASES_ACTIVE,
     LEASES_OVERDUE,

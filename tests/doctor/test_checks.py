@@ -65,6 +65,11 @@ def open_network(**options: str) -> Facts:
     return at("redis://localhost", "localhost", passwordless=True, config=OPTIONS | given)
 
 
+def waiting(number: int, **changes: Any) -> Facts:
+    """Two replicas that keep up, and a Tallystick that waits for so many."""
+    return replace(replicated(0, 0, barrier=Barrier(2, 1, 2), **changes), waits_for=number)
+
+
 def safe_replicas(fewest: str, lag: str) -> Facts:
     given = {"min-replicas-to-write": fewest, "min-replicas-max-lag": lag}
     return replace(replicated(0, 0), config=OPTIONS | given)
@@ -137,7 +142,12 @@ CASES: list[tuple[str, Facts, Severity, str]] = [
     ("replica-barrier", barrier_of((7, 2)), WARN, "2 of 2"),
     ("replica-barrier", replicated(0, 0, barrier=Barrier(2, 1, 1)), REFUSE, "1 of 2"),
     ("replica-barrier", replicated(0, 0, barrier=Barrier(2, 0, 2)), REFUSE, "0 local"),
-    ("replica-barrier", replicated(0, 0, barrier=Barrier(2, 1, 2)), WARN, "does not wait"),
+    ("replica-barrier", replicated(0, 0, barrier=Barrier(2, 1, 2)), WARN, "waits for 0"),
+    ("replica-barrier", waiting(2), OK, "2 of 2"),
+    ("replica-barrier", waiting(3), OK, "2 of 2"),
+    ("replica-barrier", waiting(1), REFUSE, "waits for 1"),
+    ("replica-barrier", waiting(0, watched=True), REFUSE, "waits for 0"),
+    ("replica-barrier", waiting(2, watched=True), OK, "2 of 2"),
     ("replica-barrier", replicated(0, 0, barrier=Denied("SET", "NOPERM")), UNKNOWN, "NOPERM"),
     ("waitaof-premature", but(premature=(0.0001,) * 5), REFUSE, "before the fsync"),
     ("waitaof-premature", but(premature=(0.0001, float("inf"))), OK, "waits for the fsync"),
@@ -274,7 +284,7 @@ def test_of_a_server_that_is_away_only_this_host_is_judged() -> None:
     assert set(found.values()) == {OK}
 
 
-def test_the_essential_part_covers_version_role_durability_eviction_clock_and_deadline() -> None:
+def test_the_essential_part_covers_version_role_durability_eviction_replicas_and_times() -> None:
     assert {finding.name for finding in essential(HEALTHY)} == {
         "server-version",
         "server-role",
@@ -286,6 +296,7 @@ def test_the_essential_part_covers_version_role_durability_eviction_clock_and_de
         "aof-user",
         "maxmemory-policy",
         "evicted-keys",
+        "replica-barrier",
         "clock-skew",
         "clock-step",
         "lease-fit",
@@ -293,7 +304,15 @@ def test_the_essential_part_covers_version_role_durability_eviction_clock_and_de
 
 
 def test_the_essential_part_asks_for_nothing_but_what_a_worker_gathers() -> None:
-    gathered = {"timing", "server", "config", "clock", "unloadable"}
+    gathered = {
+        "timing",
+        "server",
+        "config",
+        "clock",
+        "unloadable",
+        "waits_for",
+        "replication",
+    }
     only: dict[str, Any] = {name: getattr(HEALTHY, name) for name in gathered}
     assert {finding.severity for finding in essential(Facts(**only))} == {OK}
 

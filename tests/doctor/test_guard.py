@@ -1,5 +1,7 @@
 """What stops a worker from taking work, and what lets it go on."""
 
+import contextlib
+import itertools
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,7 +15,8 @@ from tallystick.jobs.doctor import Guard
 from tallystick.jobs.probe import REPLAYED, Probe
 from tallystick.jobs.settings import Settings
 from tests.doctor.conftest import Launch, command
-from tests.server.conftest import Server
+from tests.server.conftest import Server, eventually
+from tests.server.test_topologies import free_port
 
 pytestmark = pytest.mark.server
 
@@ -71,6 +74,19 @@ def test_a_change_of_the_server_is_seen_within_two_minutes_and_its_end_within_tw
     assert refusing(guard, 1121) == {"appendfsync"}
     assert refusing(guard, 1122) == set()
     assert refusing(guard, 1241) == set()
+
+
+def test_replicas_that_are_waited_for_and_away_keep_work_from_being_taken(
+    launch: Launch, valkey: str
+) -> None:
+    port = str(free_port())
+    primary = launch(port=port, bind="127.0.0.1", repl_diskless_sync_delay="0")
+    guard = Guard(primary.url, Given.load(replicas=1))
+    with contextlib.closing(guard):
+        assert refusing(guard, 0) == {"replica-barrier"}
+        launch(port=str(free_port()), bind="127.0.0.1", replicaof=f"127.0.0.1 {port}")
+        turns = itertools.count(2, 2)
+        eventually(lambda: not refusing(guard, next(turns)), "the replica confirms")
 
 
 def test_each_change_is_logged_once(

@@ -56,6 +56,21 @@ def test_replicas_that_keep_up_are_not_refused(
     assert "2 of 2" in told.found("replica-barrier")
 
 
+@pytest.mark.parametrize(("waits", "severity"), [("1", "refuse"), ("2", "ok"), ("3", "refuse")])
+def test_it_is_asked_whether_tallystick_waits_for_as_many_as_there_are(
+    clinic: Clinic, valkey: str, trio: list[Server], waits: str, severity: str
+) -> None:
+    assert clinic.doctor(trio[0].url, replicas=waits).severity("replica-barrier") == severity
+
+
+def test_to_wait_for_replicas_that_are_not_there_is_refused(
+    clinic: Clinic, valkey: str, launch: Launch
+) -> None:
+    told = clinic.doctor(launch().url, replicas="1")
+    assert "0 of 1" in told.found("replica-barrier")
+    assert told.severity("replica-barrier") == "refuse"
+
+
 def test_a_replica_whose_link_is_stalled_is_refused(
     clinic: Clinic, valkey: str, trio: list[Server]
 ) -> None:
@@ -144,11 +159,14 @@ def test_under_sentinel_only_replicas_that_it_may_promote_count(
 ) -> None:
     told = clinic.doctor(watched)
     assert told.found("replica-count").startswith("1 electable")
-    assert "of 1 electable replicas' disks" in told.found("replica-barrier")
+    assert "2 of 2 replicas' disks" in told.found("replica-barrier")
     assert told.refusing() & REPLICATION == {
         "replica-count",
         "min-replicas-to-write",
         "min-replicas-max-lag",
+        "replica-barrier",
     }
+    waiting = clinic.doctor(watched, replicas="2")
+    assert waiting.severity("replica-barrier") == "ok"
     assert told.found("default-user") == "a password is asked"
     assert "secret" not in told.text

@@ -18,6 +18,7 @@ from tallystick.core.errors import (
 )
 from tallystick.jobs.record import Stored
 from tallystick.jobs.store import Store
+from tallystick.jobs.witness import Tail
 from tallystick.metrics import counters
 from tallystick.testing import Bench
 from tests.driving import (
@@ -41,8 +42,8 @@ class Interleaved(Store):
 
     meanwhile: Callable[[], object] | None = None
 
-    def read(self, id: str) -> Stored:
-        stored = super().read(id)
+    def read(self, id: str, seen: Tail | None = None) -> Stored:
+        stored = super().read(id, seen)
         if self.meanwhile:
             act, self.meanwhile = self.meanwhile, None
             act()
@@ -101,8 +102,8 @@ def test_a_vote_is_not_turned_away_however_many_others_come_first() -> None:
     others = iter(range(30))
 
     class Crowded(Store):
-        def read(self, id: str) -> Stored:
-            stored = super().read(id)
+        def read(self, id: str, seen: Tail | None = None) -> Stored:
+            stored = super().read(id, seen)
             for number in others:
                 other.tally.approve(id, by=f"other-{number}")
                 break

@@ -14,7 +14,7 @@ from typing import Any
 import fakeredis
 import pytest
 from redis.exceptions import ConnectionError as LinkError
-from redis.exceptions import OutOfMemoryError, ReadOnlyError, ResponseError
+from redis.exceptions import MasterDownError, OutOfMemoryError, ReadOnlyError, ResponseError
 from redis.exceptions import TimeoutError as LinkTimeout
 
 from tallystick import State, TallystickError
@@ -27,6 +27,7 @@ from tallystick.core.errors import (
     StoreFull,
     StoreReadOnly,
     StoreRefused,
+    StoreSuspended,
     StoreUnavailable,
     UnknownId,
 )
@@ -669,10 +670,10 @@ def test_a_stop_that_someone_else_came_before_is_written_after_theirs() -> None:
     other = Store(bench.redis, bench.settings.namespace)
 
     class Slow(Store):
-        def _script(self, name: str, keys: Any, args: Any) -> Any:
+        def _script(self, name: str, keys: Any, args: Any, **given: Any) -> Any:
             if name == "stop" and not other.operations():
                 other.switch("mail.send", stop=True, who="ben", reason="too")
-            return super()._script(name, keys, args)
+            return super()._script(name, keys, args, **given)
 
     slow = Slow(bench.redis, bench.settings.namespace)
     slow.switch(DEPOSIT, stop=True, who="anna", reason="look")
@@ -814,10 +815,10 @@ class Impatient(Store):
 
     asked = 0
 
-    def _script(self, name: str, keys: Any, args: Any) -> Any:
+    def _script(self, name: str, keys: Any, args: Any, **given: Any) -> Any:
         self.asked += name == "quarantine"
         assert self.asked <= 20, "it would go on for ever"
-        return super()._script(name, keys, args)
+        return super()._script(name, keys, args, **given)
 
 
 @pytest.mark.parametrize(
@@ -936,9 +937,28 @@ class Broken(fakeredis.FakeRedis):
         (OutOfMemoryError("OOM command not allowed"), StoreFull, "maxmemory"),
         (ResponseError("OOM command not allowed when used memory"), StoreFull, "noeviction"),
         (ResponseError("NOPERM this user has no permissions"), StoreRefused, "NOPERM"),
-        (ResponseError("MISCONF Redis is configured to\nsave"), StoreRefused, "MISCONF"),
+        (ResponseError("MISCONF Redis is configured to\nsave"), StoreSuspended, "MISCONF"),
+        (ResponseError("NOREPLICAS Not enough good replicas"), StoreSuspended, "replicas"),
+        (
+            ResponseError("Command # 1 (SREM x y) of pipeline caused error: NOREPLICAS Not enough"),
+            StoreSuspended,
+            "nothing was stored",
+        ),
+        (MasterDownError("Link with MASTER is down"), StoreReadOnly, "primary"),
     ],
-    ids=["refused", "timeout", "readonly", "replica", "oom", "oom-script", "noperm", "misconf"],
+    ids=[
+        "refused",
+        "timeout",
+        "readonly",
+        "replica",
+        "oom",
+        "oom-script",
+        "noperm",
+        "misconf",
+        "noreplicas",
+        "noreplicas-pipeline",
+        "masterdown",
+    ],
 )
 def test_what_the_server_says_is_told_in_our_words(
     error: Exception, kind: type[TallystickError], remedy: str

@@ -277,6 +277,8 @@ def test_no_line_of_the_shipped_files_is_too_long_to_read() -> None:
 # --- every series has a use ----------------------------------------------------------------------
 
 AD_HOC = {
+    "tallystick_replica_barriers_total",
+    "tallystick_replica_barriers_missed_total",
     "tallystick_transition_conflicts_total",
     "tallystick_actions",
     "tallystick_decisions_total",

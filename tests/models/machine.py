@@ -114,9 +114,13 @@ class ProtocolMachine(RuleBasedStateMachine):
         self._one(self._alive(), n).kill()
 
     @precondition(lambda self: self._alive())
-    @rule(n=which)
-    def it_will_miss_a_reply(self, n: int) -> None:
-        self._one(self._alive(), n).loses_a_reply = True
+    @rule(n=which, how=st.sampled_from(["for once", "before it ran", "after it ran"]))
+    def the_store_will_fail_it(self, n: int, how: str) -> None:
+        worker = self._one(self._alive(), n)
+        if how == "for once":
+            worker.loses_a_reply = True
+        else:
+            worker.is_failed = how.partition(" ")[0]
 
     # --- the world ---------------------------------------------------------------------------
 

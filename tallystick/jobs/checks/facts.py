@@ -234,6 +234,8 @@ class Facts:
     endpoint: Endpoint | Denied = _NOT_ASKED
     client: Client | Denied = _NOT_ASKED
     sample: Sample | Denied = _NOT_ASKED
+    waits_for: int = 0
+    """How many replicas Tallystick waits for, by its settings."""
     replication: Replication | Denied = _NOT_ASKED
     premature: tuple[float, ...] | Denied = ()
     """Under everysec: seconds after which WAITAOF confirmed each of some writes in a row."""

@@ -73,18 +73,24 @@ def _barrier(facts: Facts) -> Answer:
     reached = known(barrier)
     found = (
         f"a write was on {reached.local} local disk and {reached.replicas} of {reached.wanted}"
-        " electable replicas' disks"
+        " replicas' disks"
     )
     if reached.local < 1 or reached.replicas < reached.wanted:
         return refuse(
             found,
-            "Give every electable replica `appendonly yes` and a link that keeps up, and the"
-            " others `replica-priority 0`",
+            "Give every replica `appendonly yes` and a link that keeps up, and let"
+            " TALLYSTICK_REPLICAS be their number",
         )
+    if facts.waits_for >= reached.wanted:
+        return ok(found)
+    told = f"{found}, but Tallystick waits for {facts.waits_for} (TALLYSTICK_REPLICAS)"
+    remedy = f"Set TALLYSTICK_REPLICAS={reached.wanted} for all that propose, approve and work"
+    if facts.waits_for or known(facts.replication).watched:
+        return refuse(told, remedy)
     return warn(
-        f"{found}, but Tallystick does not wait for replicas: a failover may lose the last moments",
-        "Before a planned failover: tallystick stop, and wait until nothing is in flight; after"
-        " any: look at what the workers halted (tallystick list --attention)",
+        f"{told}: a failover may lose the last moments",
+        f"{remedy}; or before a failover by hand: tallystick stop, and wait until nothing is in"
+        " flight; after any: look at what the workers halted (tallystick list --attention)",
     )
 
 
@@ -125,9 +131,9 @@ CHECKS = (
     ),
     Check(
         "replica-barrier",
-        "A write that not every electable replica has on disk is lost if the one without it is"
-        " promoted.",
+        "A write that not every replica has on disk is lost if the one without it is promoted.",
         _barrier,
+        essential=True,
     ),
     Check(
         "waitaof-premature",

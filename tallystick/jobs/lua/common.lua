@@ -38,3 +38,13 @@ end
 local function append(journal, at, body)
   redis.call('RPUSH', journal, '{"at":' .. at .. ',' .. string.sub(body, 2))
 end
+
+-- 1 unless a journal line that was seen (its number and hash) is no longer there, although the
+-- record knows nothing of it either: then history was rewound, and the record is not just damaged.
+local function kept(record, journal, seq, hash)
+  if not (is_a(record, 'hash') and is_a(journal, 'list')) then return 1 end
+  local line = redis.call('LINDEX', journal, seq - 1)
+  if line then return string.find(line, hash, 1, true) and 1 or 0 end
+  local last = tonumber(redis.call('HGET', record, 'seq') or '0') or 0
+  return last >= tonumber(seq) and 1 or 0
+end

@@ -16,8 +16,10 @@
 -- ARGV[2] guard      JSON {state, token, owner, head}: what the caller believes is stored
 -- ARGV[3] body       journal line without `at`, canonical JSON
 -- ARGV[4] hash       of that line
--- ARGV[5] change     JSON, all but the first five optional:
+-- ARGV[5] change     JSON, all but the first seven optional:
 --   state, token, owner, seq   what to store, as strings
+--   moves      counter field that counts all of history
+--   last       {counter field, text} by which the end of history is known
 --   lease      take | hold | keep | drop | leave   what to do with the lease
 --   lease_ms   its length
 --   due_ms     milliseconds from now until somebody must look; -1 never
@@ -29,7 +31,7 @@
 --   stage, bounds   histogram prefix and bounds (ms) for the time spent in the state it leaves
 --   alert      text for the outbox
 --   attention  counter field to raise for this action; "" to lower what is raised
--- Returns {'ok', at, remaining lease ms}; repeated with the same hash it answers the same.
+-- Returns {'ok', at, remaining lease ms, moves}; repeated with the same hash it answers the same.
 -- Otherwise nothing but the conflict counter has changed:
 -- {'missing'}; {'malformed', key}; {'refused', what, found}.
 
@@ -45,7 +47,10 @@ end
 local stored = redis.call('HMGET', KEYS[1], 'state', 'token', 'owner', 'head', 'at')
 if not stored[1] then return {'missing'} end
 local holder = redis.call('GET', KEYS[3])
-if stored[4] == hash then return {'ok', stored[5], redis.call('PTTL', KEYS[3])} end
+local function done(at)
+  return {'ok', at, redis.call('PTTL', KEYS[3]), redis.call('HGET', KEYS[7], change.moves) or '0'}
+end
+if stored[4] == hash then return done(stored[5]) end
 
 local function refuse(what, found)
   add(KEYS[7], change.conflict, 1)
@@ -90,6 +95,7 @@ elseif change.due_ms then
 end
 count(KEYS[7], change.bump or {})
 remember(KEYS[12], change.mark or {}, at, change.newest)
+redis.call('HSET', KEYS[7], change.last[1], change.last[2])
 if change.stage and entered then
   local spent, slot = at - entered, 'inf'
   for _, bound in ipairs(change.bounds) do
@@ -117,4 +123,4 @@ if change.owner == '' or (change.due_ms and change.due_ms < 0) then
 elseif change.lease ~= 'leave' and left >= 0 then
   redis.call('ZADD', KEYS[11], string.format('%.0f', at + left), id)
 end
-return {'ok', at, left}
+return done(at)

@@ -19,9 +19,11 @@
 -- ARGV[10] identity    random name for this store, kept if it has none yet (counter field
 --                      ARGV[11]), by which a restored store is told from another one
 -- ARGV[12] guard       JSON {state, token, owner}: the claim that the caller has on the parent
+-- ARGV[13] counter field and ARGV[14] text by which the end of history is known
 -- Returns {'ok', at}; {'refused', found} if the parent is not the caller's any more, since nobody
--- may undo behind the back of whoever decides about it now; {'owned', mark} if the key has an owner (perhaps this very id, when the
--- reply to an earlier call was lost); {'malformed', key} if a key is of a foreign type.
+-- may undo behind the back of whoever decides about it now; {'owned', mark} if the key has an
+-- owner (perhaps this very id, when the reply to an earlier call was lost); {'malformed', key} if a
+-- key is of a foreign type.
 
 for at, kind in pairs({[1] = 'string', [4] = 'zset', [5] = 'zset', [6] = 'hash'}) do
   if not is_a(KEYS[at], kind) then return {'malformed', KEYS[at]} end
@@ -44,4 +46,5 @@ redis.call('ZADD', KEYS[4], at, ARGV[1])
 redis.call('ZADD', KEYS[5], string.format('%.0f', at + ARGV[8]), ARGV[1])
 count(KEYS[6], fields)
 redis.call('HSETNX', KEYS[6], ARGV[11], ARGV[10])
+redis.call('HSET', KEYS[6], ARGV[13], ARGV[14])
 return {'ok', at}

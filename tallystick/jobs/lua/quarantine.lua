@@ -14,6 +14,7 @@
 -- ARGV[10] attention counter field to raise
 -- ARGV[11] token to store, the last that can be read
 -- ARGV[12] marks     JSON list of counter fields and ARGV[13] the JSON object to keep for each
+-- ARGV[14] counter field and ARGV[15] text by which the end of history is known
 -- Returns {'ok', at}; repeated it answers the same; {'changed'} if the record is another by now;
 -- {'malformed', key} if a key that all actions share is of a foreign type.
 
@@ -43,6 +44,7 @@ for i = 11, #KEYS do redis.call('ZREM', KEYS[i], ARGV[1]) end
 redis.call('ZADD', KEYS[8], at, ARGV[1])
 count(KEYS[5], fields)
 remember(KEYS[10], marked, at, ARGV[13])
+redis.call('HSET', KEYS[5], ARGV[14], ARGV[15])
 redis.call('RPUSH', KEYS[6], ARGV[9])
 local raised = redis.call('HGET', KEYS[7], ARGV[1])
 if raised then add(KEYS[5], raised, -1) end

@@ -4,11 +4,13 @@
 -- KEYS[2] journal  list
 -- KEYS[3] lease    string with a TTL
 -- KEYS[4] counters hash
+-- KEYS[5] action   hash, and KEYS[6] journal list, of the action whose line was the last seen
 -- ARGV[1] moves    the counter field that counts all of history
 -- ARGV[2] identity the counter field that names this store
 -- ARGV[3] fence    the counter field of the highest fencing token given to a fenced type
+-- ARGV[4] seq and ARGV[5] hash of that line; '' if there was none
 -- Returns {now, remaining lease ms (-2: free), flat action hash, journal lines, moves, identity,
--- fence}; {now} if there is no such action; {now, 'malformed', key, flat action hash, journal
+-- fence, kept (1, or 0 if that line is gone)}; {now} if there is no such action; {now, 'malformed', key, flat action hash, journal
 -- lines} if a key is of a foreign type (what is of the right type is given).
 
 local now = now_ms()
@@ -20,4 +22,5 @@ end
 if #record == 0 and #journal == 0 then return {now} end
 return {now, redis.call('PTTL', KEYS[3]), record, journal,
   redis.call('HGET', KEYS[4], ARGV[1]) or '0', redis.call('HGET', KEYS[4], ARGV[2]) or '',
-  redis.call('HGET', KEYS[4], ARGV[3]) or '0'}
+  redis.call('HGET', KEYS[4], ARGV[3]) or '0',
+  ARGV[4] == '' and 1 or kept(KEYS[5], KEYS[6], ARGV[4], ARGV[5])}

@@ -1,0 +1,105 @@
+"""A store whose history went backwards: what it now calls open may have been done, so all of it
+goes to a person, and only what is proposed afterwards runs."""
+
+import logging
+
+from tallystick.core.errors import Conflict, LeaseLost, NotReplicated
+from tallystick.jobs.record import Tampered
+from tallystick.jobs.states import OPEN, State
+from tallystick.jobs.store import Store
+from tallystick.jobs.witness import Tail, Witness
+from tallystick.metrics import counters
+
+log = logging.getLogger("tallystick.witness")
+
+_TRIES = 20
+
+
+class Historian:
+    """Compares the store's history with the witness, again and again."""
+
+    def __init__(self, store: Store, witness: Witness, *, worker: str) -> None:
+        self._store = store
+        self._witness = witness
+        self._worker = worker
+        self._name = ""
+
+    def check(self) -> bool:
+        """Note how far history goes now; after a rewind, halt everything that is open.
+
+        Returns whether history was rewound. Raises `StoreError` if the store fails; what was not
+        halted then is halted by the next call.
+        """
+        seen = self._witness.seen(self._name)  # before the look: others go on writing
+        found = self._store.history(seen)
+        if found.name != self._name:
+            if self._name:
+                self._say_replaced(found.name)
+            self._name = found.name
+            seen = self._witness.seen(found.name)
+            found = self._store.history(seen)
+        if found.tail.moves >= seen.moves and found.kept:
+            self._note(found.tail, seen)
+            return False
+        self._halt_all(seen, found.tail)
+        return True
+
+    def _note(self, tail: Tail, seen: Tail) -> None:
+        """With replicas, only what they have on disk is history: the rest may go at a failover,
+        and nothing hangs on it."""
+        if tail.moves <= seen.moves:
+            return
+        try:
+            self._store.confirm()
+        except NotReplicated as missed:
+            log.debug("history is not noted: %s", missed)
+            return
+        if self._witness.saw(self._name, tail):
+            self._witness.keep(self._name)
+
+    def _say_replaced(self, name: str) -> None:
+        told = f"the store {self._name} is gone" + (f", here is {name}" if name else "")
+        log.error("%s: what it held is not known here; look for it in a backup", told)
+        self._store.bump(counters.REWINDS)
+        self._operation("replaced", f"{told}: it was emptied, or the address leads elsewhere")
+
+    def _halt_all(self, seen: Tail, found: Tail) -> None:
+        gone = f"line {seen.seq} of action {seen.id} is gone" if seen.id else "some are gone"
+        why = (
+            f"the store's history was rewound: it counts {found.moves} moves,"
+            f" {seen.moves} were seen, and {gone}"
+        )
+        log.error("%s; everything open is halted until a person has looked", why)
+        self._operation("rewound", why)
+        halted = 0
+        for state in OPEN:
+            for id in self._store.ids(state, limit=None):
+                halted += self._halt(id, f"{why}: it may have been done")
+        self._store.bump(counters.REWINDS)
+        self._witness.saw(self._name, self._store.history(Tail()).tail, after_rewind=True)
+        self._witness.keep(self._name)
+        log.error("after the rewind %d open actions were halted", halted)
+
+    def _operation(self, event: str, why: str) -> None:
+        self._store.note_operation(who=self._worker, event=event, why=why)
+
+    def _halt(self, id: str, why: str) -> bool:
+        """Halt one action, unless it comes to rest by itself meanwhile."""
+        for _ in range(_TRIES):
+            try:
+                record = self._store.load(id)
+                if record.state not in OPEN:
+                    return False
+                evidence = {"event": "rewound", "why": why}
+                self._store.move(
+                    record, State.UNKNOWN, who=self._worker, evidence=evidence, due_ms=-1
+                )
+            except Tampered as damage:
+                log.warning("action %s is not halted: it is corrupt, %s", id, damage)
+                return False
+            except NotReplicated:  # it is halted here, which is where it would run
+                return True
+            except (Conflict, LeaseLost):  # somebody moved it: look again
+                continue
+            return True
+        raise Conflict(id=id, what="state", found="one that changes all the time")
