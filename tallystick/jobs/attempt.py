@@ -3,6 +3,7 @@
 `run.py` tells the story with these; nothing here decides anything.
 """
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -95,8 +96,8 @@ class Attempt:
     sleep: Callable[[float], None]
     registry: Registry
     wake: Callable[[str], None]
-    intended: tuple[Record, str] = field(init=False)
-    """The record before the last intent, and the event by which that is stored."""
+    unintended: Record = field(init=False)
+    """The record before the last intent."""
     stopped: bool = False
     """The stop switch forbade another try."""
     learned: dict[str, Any] = field(default_factory=dict)
@@ -129,7 +130,7 @@ class Attempt:
 
         Raises `Withheld` then, and like `move`.
         """
-        self.intended = (self.record, event)
+        self.unintended = self.record
         try:
             self._store(to, event, "hold", None, facts)
         except StoreTrouble as trouble:
@@ -141,23 +142,24 @@ class Attempt:
 
         Raises `Withheld`, or `LeaseLost` if somebody has already had to think so.
         """
-        before, event = self.intended
+        before = self.unintended
         log.warning("action %s: nothing is sent, %s", before.id, why)
-        self.record = self._persist(lambda: self.store.load(before.id))
-        if self.record.owner != before.owner:
-            self.learned = {"withheld": True, "why": canonical.told(why)}
-            raise LeaseLost(id=before.id, what="owner", found=self.record.owner)
-        last = self.record.last(event)
-        times = len(self.record.events("withheld"))
-        self.move(
-            State.APPROVED if before.state is State.APPROVED else self.record.state,
-            "withheld",
-            lease="drop",
-            due_ms=AGAIN_SECONDS[min(times, len(AGAIN_SECONDS) - 1)] * 1000,
-            intent=last.seq if last and last.seq > before.seq else None,
-            why=canonical.told(why),
-        )
-        raise Withheld
+        while True:
+            self.record = self._persist(lambda: self.store.load(before.id))
+            if self.record.owner != before.owner:
+                self.learned = {"withheld": True, "why": canonical.told(why)}
+                raise LeaseLost(id=before.id, what="owner", found=self.record.owner)
+            times = len(self.record.events("withheld"))
+            with contextlib.suppress(Conflict):  # the intent itself, which was on its way for long
+                self.move(
+                    State.APPROVED if before.state is State.APPROVED else self.record.state,
+                    "withheld",
+                    lease="drop",
+                    due_ms=AGAIN_SECONDS[min(times, len(AGAIN_SECONDS) - 1)] * 1000,
+                    after=before.seq,
+                    why=canonical.told(why),
+                )
+                raise Withheld
 
     def _store(
         self, to: State, event: str, lease: str, due_ms: int | None, facts: dict[str, Any]

@@ -290,9 +290,12 @@ class Record:
     def sent(self, intent: str) -> list[Line]:
         """The lines of an intent (`intent`, `undo`) after which something may have been sent: all
         but those whose worker said that it had not."""
-        named = (line.evidence.get("intent") for line in self.events("withheld"))
-        withheld = {seq for seq in named if isinstance(seq, int)}
-        return [line for line in self.events(intent) if line.seq not in withheld]
+        lines = self.events(intent)
+        for said in self.events("withheld"):
+            after = said.evidence.get("after")
+            if isinstance(after, int):
+                lines = [line for line in lines if not after < line.seq < said.seq]
+        return lines
 
     @property
     def attempts(self) -> int:

@@ -4,6 +4,7 @@ The worker that lives through it is the only one who knows what it did and did n
 and says so: nothing is sent twice, no attempt is used up, and no person is called.
 """
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -162,6 +163,48 @@ def test_who_was_taken_over_while_it_waited_tells_that_nothing_was_sent(
     late = record_of(bench, id).last("late_evidence")
     assert late is not None
     assert late.evidence["withheld"] is True
+
+
+class OnItsWay(Store):
+    """A store that is told one intent late: after the worker has looked whether it is there."""
+
+    on_its_way: Callable[[], object] | None = None
+
+    def _script(self, name: str, keys: Any, args: Any, **given: Any) -> Any:
+        script = super()._script
+        if name == "move" and self.on_its_way is None and is_intent(args):
+            self.on_its_way = lambda: script(name, keys, args, **given)
+            raise StoreUnavailable(url="redis", problem="timed out")
+        answer = script(name, keys, args, **given)
+        if name == "read" and self.on_its_way:
+            arrives, self.on_its_way = self.on_its_way, lambda: None
+            arrives()
+        return answer
+
+
+def is_intent(args: list[Any]) -> bool:
+    return json.loads(args[2])["evidence"]["event"] in {"intent", "undo"}
+
+
+@by_protection
+@pytest.mark.parametrize("wrong", [False, True], ids=["the effect", "the undo"])
+def test_an_intent_that_comes_late_is_withheld_with_what_was_said_before(
+    protection: Protection, wrong: bool
+) -> None:
+    bank, bench = opened(protection, rollback=InBand("undo"))
+    id = bench.approved(DEPOSIT, TEN)
+    if wrong:
+        bank.troubles.append(Trouble.LANDS_WRONG)
+        bench.crash(id, "after_rollback_intent")
+        lease_runs_out(bench, id)
+    bench.tally.store = OnItsWay(bench.redis, bench.settings.namespace)
+    bench.run(id)
+    assert bench.events(id)[-2:] == ["undo" if wrong else "intent", "withheld"]
+    assert record_of(bench, id).attempts == int(wrong)
+    record = until_rest(bench, id)
+    undone = State.ROLLBACK_FAILED if protection is Protection.BLIND else State.ROLLED_BACK
+    assert record.state is (undone if wrong else State.COMMITTED)
+    assert (bank.effects(), bank.effects(RESTORE)) == (1, int(wrong))
 
 
 def test_an_action_that_was_let_go_can_be_withdrawn() -> None:
