@@ -3,13 +3,11 @@
 import contextlib
 import os
 import select
-import signal
 import sys
 import termios
 import time
 import tty
 from collections.abc import Callable, Iterator, Mapping
-from types import FrameType
 from typing import Annotated
 
 import typer
@@ -20,6 +18,7 @@ from tallystick.cli.common import AsJson, app, console, without_types
 from tallystick.cli.render import print_json, visible
 from tallystick.cli.screen import clock, screen
 from tallystick.core.errors import StoreError
+from tallystick.core.interrupts import stoppable
 from tallystick.jobs.overview import Overview
 from tallystick.jobs.service import Tallystick
 
@@ -64,7 +63,8 @@ def top(
             console.print(view.frame())
             return
         with (
-            _ended_by_signals(),
+            contextlib.suppress(KeyboardInterrupt),  # a way to quit, and no failure
+            stoppable(),
             _keys() as pressed,
             Live(view.frame(), console=console, screen=True, auto_refresh=False) as live,
         ):
@@ -110,22 +110,6 @@ class _View:
             state: max(count - before.get(state, 0), 0) / seconds
             for state, count in found.entered.items()
         }
-
-
-@contextlib.contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """SIGTERM ends it like Ctrl-C does: with the terminal as it was."""
-
-    def stop(number: int, _: FrameType | None) -> None:
-        sys.exit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    except KeyboardInterrupt:  # a way to quit, and no failure
-        pass
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager

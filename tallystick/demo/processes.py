@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import TypeVar
 
 from tallystick import TallystickError
@@ -86,26 +85,9 @@ class Process:
 
 
 @contextlib.contextmanager
-def stoppable() -> Iterator[None]:
-    """SIGTERM ends the demo like Ctrl-C does: with everything cleaned up."""
-
-    def stop(number: int, _: FrameType | None) -> None:
-        sys.exit(128 + number)
-
-    if not _hears_signals():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
     """Ctrl-C and SIGTERM wait until what is started here is in the hands of who cleans it up."""
-    if not _hears_signals():
+    if threading.current_thread() is not threading.main_thread():  # which alone hears signals
         yield
         return
     heard: list[int] = []
@@ -118,8 +100,3 @@ def undisturbed() -> Iterator[None]:
             signal.signal(number, handler)
         for first in heard[:1]:
             signal.raise_signal(first)
-
-
-def _hears_signals() -> bool:
-    """Python lets only the main thread handle signals."""
-    return threading.current_thread() is threading.main_thread()

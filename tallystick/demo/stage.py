@@ -18,8 +18,9 @@ from typing import Any
 
 from tallystick import Tallystick
 from tallystick.core.errors import StoreError
+from tallystick.core.interrupts import stoppable
 from tallystick.demo import accidents
-from tallystick.demo.processes import NeverHappened, Process, stoppable, undisturbed, until
+from tallystick.demo.processes import NeverHappened, Process, undisturbed, until
 from tallystick.demo.targets import Targets
 
 LEASE_SECONDS = 2
