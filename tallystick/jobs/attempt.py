@@ -48,6 +48,9 @@ _RESULT_LIMIT = canonical.MAX_BYTES
 class Watch(Protocol):
     """The worker parent, as its work-horse sees it: it renews the lease and kills overruns."""
 
+    def look(self, action_id: str) -> None:
+        """I look whether I can take this action; from here on code of its type may run."""
+
     def hold(self, action_id: str, owner: str) -> None:
         """I hold this action; renew its lease."""
 
@@ -64,6 +67,8 @@ class Withheld(Exception):
 
 class Unwatched:
     """No parent (a stock RQ worker, or a test): the lease simply runs."""
+
+    def look(self, action_id: str) -> None: ...
 
     def hold(self, action_id: str, owner: str) -> None: ...
 

@@ -1,31 +1,63 @@
-"""An action that kills its workers: one of its own methods may be what does it.
+"""An action that kills its workers: the code of its own type may be what does it.
 
-Whatever method that is, it cannot be asked again. So this is decided before any of them is called,
-and a person looks.
+Whatever part of it that is, it cannot be called again. So this is decided before any of it is, even
+before the claim, and a person looks.
 """
 
-from tallystick.jobs.attempt import Attempt
+import contextlib
+from typing import Any
+
+from tallystick.core.errors import Conflict, LeaseLost, UnknownId
+from tallystick.jobs.action import Protection
 from tallystick.jobs.decision import Situation, decide
 from tallystick.jobs.judging import stage_of
-from tallystick.jobs.record import Record
-from tallystick.jobs.states import State
+from tallystick.jobs.record import Record, Tampered
+from tallystick.jobs.states import OPEN, State
+from tallystick.jobs.store import Store
 
-MAX_LOST_CLAIMS = 5
-"""So many workers in a row may die holding an action without leaving any other trace."""
-
-
-def kills_workers(record: Record) -> bool:
-    """Whether more have died than chance explains; the last claim is our own."""
-    return record.lost_claims > MAX_LOST_CLAIMS
+MAX_DEATHS = 5
+"""So many workers in a row may die over an action without leaving any other trace."""
 
 
-def give_up(attempt: Attempt) -> None:
-    """Bring it to rest unseen: nobody looks at its target, and nothing is sent."""
-    record = attempt.record
-    decided = decide(Situation(stage_of(record.state), attempt.protection, attempts_left=False))
-    sent = "it may have happened" if record.attempts else "nothing was sent"
-    why = f"{record.lost_claims - 1} workers died holding it; {sent}"
+class KillsWorkers(Exception):
+    """More have died over this action than chance explains."""
+
+
+def note_death(store: Store, id: str, *, worker: str, how: str) -> None:
+    """Write down that a worker died over an action that it had not claimed yet, since nothing else
+    would show it. Raises `StoreError` if the store fails."""
+    with contextlib.suppress(UnknownId, Tampered, Conflict, LeaseLost):
+        record = store.load(id)
+        if record.state in OPEN and not record.leased:
+            evidence = {"event": "died", "why": how}
+            store.move(record, record.state, who=worker, worker=worker, evidence=evidence)
+
+
+def check_deaths(record: Record) -> None:
+    """Raise `KillsWorkers` if nothing of its type may be called any more."""
+    if record.deaths >= MAX_DEATHS:
+        raise KillsWorkers
+
+
+def give_up(store: Store, record: Record, *, worker: str) -> State:
+    """Bring it to rest unseen, unless somebody holds it or was faster: nobody looks at its target,
+    and nothing is sent. The state that it is left in."""
+    if record.leased:
+        return record.state
+    protection = Protection(record.content.protection)
+    decided = decide(Situation(stage_of(record.state), protection, attempts_left=False))
     undoing = record.state is State.ROLLING_BACK
     to = State.ROLLBACK_FAILED if undoing else State.UNKNOWN
-    event = "rollback_failed" if undoing else "halted"
-    attempt.move(to, event, lease="drop", why=why, rule=decided.rule)
+    sent = "it may have happened" if record.attempts else "nothing was sent"
+    seen: dict[str, Any] = {
+        "event": "rollback_failed" if undoing else "halted",
+        "why": f"{record.deaths} workers died over it; {sent}",
+        "rule": decided.rule,
+    }
+    if runbook := record.content.rollback.get("runbook"):
+        seen["runbook"] = runbook
+    try:
+        store.move(record, to, who=worker, worker=worker, evidence=seen, lease="drop", due_ms=-1)
+    except (Conflict, LeaseLost):
+        return store.load(record.id).state
+    return to

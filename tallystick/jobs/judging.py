@@ -3,7 +3,6 @@
 from tallystick.approvals import Policy, identity
 from tallystick.core import canonical
 from tallystick.core.canonical import Json
-from tallystick.core.errors import InvalidInput
 from tallystick.jobs.action import Action, protection_of
 from tallystick.jobs.attempt import Attempt, Look
 from tallystick.jobs.decision import Reply, Seen, Stage
@@ -83,8 +82,8 @@ def mismatch(spec: Action, record: Record) -> str:
         return "the code would undo it in another way than was approved"
     try:
         form = validate(spec, record.content.params)[1]
-    except InvalidInput as error:
-        return f"its parameters do not fit the code: {error}"
+    except Exception as error:  # whatever a user's model raises
+        return f"its parameters do not fit the code: {canonical.told(error)}"
     if canonical.dumps(form) != canonical.dumps(record.content.params):
         return "the code reads its parameters differently"
     return ""

@@ -303,15 +303,15 @@ class Record:
         return len(self.sent("intent"))
 
     @property
-    def lost_claims(self) -> int:
-        """Claims in a row whose worker left no other trace: it died, each time. One that drew a
-        further token on its own lease is one."""
-        leases = set()
+    def deaths(self) -> int:
+        """How many workers in a row left no trace but a claim, or none but that they died before
+        it. One that drew a further token on its own lease is one; whoever holds it now counts."""
+        died = set()
         for line in reversed(self.lines):
-            if line.event != "claimed":
+            if line.event not in {"claimed", "died"}:
                 break
-            leases.add(line.evidence.get("lease"))
-        return len(leases)
+            died.add(line.evidence.get("lease", line.seq))
+        return len(died)
 
     def fact(self, event: str, name: str) -> Any:
         """A fact of the newest line of this event, or None."""

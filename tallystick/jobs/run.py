@@ -26,7 +26,7 @@ from tallystick.jobs.attempt import (
     boottime,
 )
 from tallystick.jobs.decision import Lease, Reply, Seen, Situation, Stage, Step, decide
-from tallystick.jobs.giving_up import give_up, kills_workers
+from tallystick.jobs.giving_up import KillsWorkers, check_deaths, give_up
 from tallystick.jobs.judging import (
     before_intent,
     last_reply,
@@ -109,13 +109,22 @@ class Runner:
         if stored is None:  # the worker parent halts what is open
             log.warning("action %s is not run: the store's history was rewound", action_id)
             return None
+        self.watch.look(action_id)
+        try:
+            return self._run(stored)
+        finally:
+            self.watch.done()
+
+    def _run(self, stored: Stored) -> State | None:
         try:
             record = self._believe(stored)
         except LeftAlone as unknown:
             self._leave_alone(stored, unknown.kind, str(unknown))
             return None
+        except KillsWorkers:
+            return give_up(self.store, unseal(stored), worker=self.worker)
         if record is None:
-            return closed_by_hand(self.store.read(action_id), self.keyring) or State.CORRUPT
+            return closed_by_hand(self.store.read(stored.id), self.keyring) or State.CORRUPT
         match self._first_step(record):
             case Step.NOTHING:
                 self.store.unschedule(record.id)
@@ -162,6 +171,7 @@ class Runner:
             raise Tampered(f"it belongs to the namespace {content.namespace!r}")
         if record.state in {State.WAITING_FOR_APPROVAL, *CLOSED, *HALTED}:
             return
+        check_deaths(record)
         approved = record
         if content.compensates is not None:
             approved = parent_of(self.store, record)
@@ -243,8 +253,6 @@ class Runner:
         try:
             with telling.run(attempt.record, self.worker):
                 match attempt.record.state:
-                    case _ if kills_workers(attempt.record):
-                        give_up(attempt)
                     case State.APPROVED:
                         start(attempt)
                     case State.ROLLING_BACK:
@@ -256,8 +264,6 @@ class Runner:
         except (LeaseLost, Conflict) as lost:
             attempt.testify(lost)
             return self.store.load(attempt.record.id).state
-        finally:
-            self.watch.done()
 
     def _left(self, record: Record) -> State:
         parent = record.content.compensates

@@ -17,6 +17,7 @@ from types import FrameType
 from tallystick.core.errors import StoreError
 from tallystick.jobs.complaints import Complaints
 from tallystick.jobs.doctor import Guard
+from tallystick.jobs.giving_up import note_death
 from tallystick.jobs.patience import Patience
 from tallystick.jobs.recoverer import Recoverer
 from tallystick.jobs.rewind import Historian
@@ -62,8 +63,8 @@ class Horse:
     born: float
     heard: bytes = b""
     action_id: str = ""
+    """What it holds, or looks at if it has no `owner`."""
     owner: str = ""
-    held_since: float = 0.0
     renew_at: float = 0.0
     kill_at: float = float("inf")
     killed_for: str = ""
@@ -74,7 +75,7 @@ class Horse:
     @property
     def acting(self) -> bool:
         """Whether it is inside an effect."""
-        return self.renew_at == float("inf") and bool(self.action_id)
+        return self.renew_at == float("inf") and bool(self.owner)
 
 
 @dataclass
@@ -234,9 +235,12 @@ class Supervisor:
         now = time.monotonic()
         for line in lines:
             message = json.loads(line)
-            if "hold" in message:
+            if "look" in message:
+                horse.action_id, horse.owner = message["look"], ""
+                horse.kill_at = now + _LONGEST_HOLD_LEASES * self._lease
+            elif "hold" in message:
                 horse.action_id, horse.owner = message["hold"], message["owner"]
-                horse.held_since, horse.renew_at = now, now + self._lease / 3
+                horse.renew_at = now + self._lease / 3
                 horse.kill_at = now + _LONGEST_HOLD_LEASES * self._lease
             elif message.get("effect"):
                 horse.kill_at = now + message["effect"] + MARGIN_SECONDS / 4
@@ -275,8 +279,10 @@ class Supervisor:
             remedy = "look for the out-of-memory killer (dmesg) and at its action's code"
             log.warning(told, horse.pid, reason, _holding(horse), remedy, extra=fields)
             owe(lambda: self._store.bump(counters.workhorse_exit(reason)))
-        if horse.action_id:
+        if horse.owner:
             owe(lambda: self._free(horse))
+        elif horse.action_id:
+            owe(lambda: note_death(self._store, horse.action_id, worker=horse.name, how=reason))
         futile = reason and not horse.action_id and _age(horse) < _QUICK_DEATH_SECONDS
         self._pause = min(max(self._pause * 2, 0.1), _LONGEST_PAUSE_SECONDS) if futile else 0
         self._start_at = time.monotonic() + self._pause
@@ -289,8 +295,7 @@ class Supervisor:
     def _kill_overruns(self, now: float) -> None:
         for horse in self.horses.values():
             if now >= horse.kill_at and not horse.killed_for:
-                effect = horse.renew_at == float("inf")
-                horse.killed_for = "deadline" if effect else "hang"
+                horse.killed_for = "deadline" if horse.acting else "hang"
                 told = "work-horse %d overruns%s: killed. %s"
                 remedy = _OVERRUN_REMEDY[horse.killed_for]
                 log.error(told, horse.pid, _holding(horse), remedy, extra=_fields(horse))
@@ -298,7 +303,7 @@ class Supervisor:
 
     def _renew_leases(self, now: float) -> None:
         for horse in self.horses.values():
-            if horse.action_id and now >= horse.renew_at and not self._patience.troubled:
+            if horse.owner and now >= horse.renew_at and not self._patience.troubled:
                 renewed = self._patience.ask(
                     lambda horse=horse: self._store.renew(  # type: ignore[misc]
                         horse.action_id, horse.owner, lease_ms=int(self._lease * 1000)
@@ -385,7 +390,9 @@ def _reason(status: int) -> str:
 
 
 def _holding(horse: Horse) -> str:
-    return f", holding action {horse.action_id}" if horse.action_id else ""
+    if not horse.action_id:
+        return ""
+    return f", {'holding' if horse.owner else 'about to take'} action {horse.action_id}"
 
 
 def _fields(horse: Horse, **more: str) -> dict[str, str]:

@@ -50,6 +50,9 @@ class PipeWatch:
         self._pipe = pipe
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
+    def look(self, action_id: str) -> None:
+        self._tell(look=action_id)
+
     def hold(self, action_id: str, owner: str) -> None:
         self._tell(hold=action_id, owner=owner)
 

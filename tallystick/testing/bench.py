@@ -157,6 +157,8 @@ class _Holder:
 
     held: tuple[str, str] | None = None
 
+    def look(self, action_id: str) -> None: ...
+
     def hold(self, action_id: str, owner: str) -> None:
         self.held = (action_id, owner)
 

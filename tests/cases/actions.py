@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from pydantic import field_validator
+
 from tallystick import Context, InBand, Verdict
 from tests.server.actions import SetBlind, SetItem, SetKeyed, SetWrong, folder
 
@@ -19,7 +21,7 @@ __all__ = ["SetBlind", "SetItem", "SetKeyed", "SetWrong"]
 
 MODULE = __name__
 
-OBSERVE, VERIFY, UNDO = POINTS = ("observe", "verify", "undo")
+PARAMS, OBSERVE, VERIFY, UNDO = POINTS = ("params", "observe", "verify", "undo")
 """Where `case.poison` can kill its work-horse, each time it comes there."""
 
 
@@ -84,6 +86,16 @@ class Poison(SetItem):
     """Kills the work-horse that runs it at one of `POINTS`, each time, as native code can."""
 
     name = "case.poison"
+
+    class Params(SetItem.Params):
+        """Already to read them can be deadly."""
+
+        @field_validator("item")
+        @classmethod
+        def deadly(cls, item: str) -> str:
+            """Kill whoever reads it."""
+            Poison._point(PARAMS)
+            return item
 
     def observe(self, params: Any) -> Any:
         self._point(OBSERVE)

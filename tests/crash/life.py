@@ -149,6 +149,9 @@ class Life:
 
     # --- what it tells its parent ----------------------------------------------------------------
 
+    def look(self, action_id: str) -> None:
+        self._speak()
+
     def hold(self, action_id: str, owner: str) -> None:
         self._speak()
         self.held = (action_id, owner)

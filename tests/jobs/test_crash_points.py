@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from tallystick import Compensate, InBand, Protection, State
+from tallystick.jobs.giving_up import MAX_DEATHS
 from tallystick.jobs.states import AT_REST, HALTED
 from tallystick.testing import POINTS, Bench
 from tests.driving import alerts, crash_if_passed, record_of, until_rest
@@ -240,11 +241,11 @@ def test_a_worker_that_dies_at_every_claim_is_given_up_before_anything_is_sent(
     bank = Bank(protection)
     bench = Bench(deposit(bank))
     id = bench.approved(DEPOSIT, TEN)
-    for _ in range(6):
+    for _ in range(MAX_DEATHS):
         bench.crash(id, "after_claim")
     found = bench.run(id)
     assert found.state is State.UNKNOWN
-    assert "died holding it; nothing was sent" in found.why
+    assert "died over it; nothing was sent" in found.why
     assert bank.calls == []
 
 

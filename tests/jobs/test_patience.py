@@ -123,8 +123,8 @@ def test_a_work_horse_that_waits_for_the_store_does_not_hang_and_one_that_acts_m
     work = Work(Settings.load(lease_seconds=2), Registry([]), Keyring({}), "redis://", None)
     parent = Supervisor(work, processes=2)
     parent._lease, parent._guard = 2, Unconcerned()
-    waits = Horse(1, 0, "waits", 0, action_id="a", renew_at=1, kill_at=10)
-    acts = Horse(2, 0, "acts", 0, action_id="b", renew_at=float("inf"), kill_at=10)
+    waits = Horse(1, 0, "waits", 0, action_id="a", owner="t", renew_at=1, kill_at=10)
+    acts = Horse(2, 0, "acts", 0, action_id="b", owner="u", renew_at=float("inf"), kill_at=10)
     parent.horses = {1: waits, 2: acts}
     parent._store_failed(100)
     assert (waits.kill_at, acts.kill_at) == (116, 10)

@@ -6,13 +6,16 @@ known; no exception of a type leaves the run.
 
 import logging
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import pytest
+from pydantic import Field, field_validator
 
 from tallystick import Context, NotApplied, StaleFence, State, Verdict
 from tallystick.core.errors import UnknownId
 from tallystick.jobs.run import Runner
+from tallystick.metrics.counters import unknown_type
 from tallystick.testing import Bench
 from tests.driving import (
     TEN,
@@ -25,7 +28,7 @@ from tests.driving import (
     redis_of,
     until_rest,
 )
-from tests.targets import BY_HAND, DEPOSIT, Bank, Trouble, deposit, with_method
+from tests.targets import BY_HAND, DEPOSIT, Bank, Order, Trouble, deposit, with_method
 
 Method = Callable[..., Any]
 
@@ -344,8 +347,31 @@ def test_an_action_of_an_unknown_type_waits_for_a_worker_that_knows_it() -> None
     assert bank.effects() == 1
 
 
+class Stricter(Order):
+    """It was looser when it was approved."""
+
+    amount: Decimal = Field(gt=1000)
+
+
+class Broken(Order):
+    """Its validator fails in a way that pydantic does not know."""
+
+    @field_validator("amount")
+    @classmethod
+    def halve(cls, amount: Decimal) -> Decimal:
+        raise ZeroDivisionError("division by zero")
+
+
 @pytest.mark.parametrize(
-    "change", [{"protection": "keyed"}, {"version": 2}, {"rollback": BY_HAND}], ids=str
+    "change",
+    [
+        {"protection": "keyed"},
+        {"version": 2},
+        {"rollback": BY_HAND},
+        {"Params": Stricter},
+        {"Params": Broken},
+    ],
+    ids=str,
 )
 def test_code_that_is_not_what_was_approved_does_not_run_it(change: dict[str, Any]) -> None:
     bank, bench = opened()
@@ -353,6 +379,7 @@ def test_code_that_is_not_what_was_approved_does_not_run_it(change: dict[str, An
     newer = Bench(deposit(bank, **change))
     newer.tally.store, newer.tally.keyring = bench.tally.store, bench.tally.keyring
     assert newer.run(id).state is State.APPROVED
+    assert bench.tally.store.snapshot().counters[unknown_type(DEPOSIT)] == 1
     assert bank.calls == []
 
 
