@@ -112,3 +112,13 @@ def nothing_stored(bench: Bench) -> Iterator[None]:
     before = key_space(bench)
     yield
     assert key_space(bench) == before
+
+
+def without_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the fake server, which knows no WAITAOF, answer as one whose replicas are away."""
+
+    def answer(pipe: Any, replicas: int, seconds: float) -> None:
+        pipe.eval("return 0", 0)
+        pipe.eval("return {1, 0}", 0)
+
+    monkeypatch.setattr("tallystick.jobs.wire.await_replicas", answer)

@@ -22,9 +22,11 @@ def stoppable() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    report, asked = sys.unraisablehook, signal.SIGTERM
+    report, asked, told = sys.unraisablehook, signal.SIGTERM, False
 
     def stop(number: int, _: FrameType | None) -> None:
+        nonlocal told
+        told = True
         sys.exit(128 + number)
 
     def ask_again(_: int, __: FrameType | None) -> None:
@@ -35,7 +37,7 @@ def stoppable() -> Iterator[None]:
         match what.exc_value:
             case KeyboardInterrupt():
                 asked = signal.SIGINT
-            case SystemExit():
+            case SystemExit() if told:
                 asked = signal.SIGTERM
             case _:
                 report(what)

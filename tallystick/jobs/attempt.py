@@ -24,7 +24,7 @@ from tallystick.core.errors import (
 )
 from tallystick.jobs.action import Action, Context, Protection, protection_of
 from tallystick.jobs.decision import Reply, Seen
-from tallystick.jobs.record import Record
+from tallystick.jobs.record import Record, Tampered
 from tallystick.jobs.registry import Registry
 from tallystick.jobs.settings import MARGIN_SECONDS, Settings
 from tallystick.jobs.states import HALTED, State
@@ -103,6 +103,8 @@ class Attempt:
     wake: Callable[[str], None]
     unintended: Record = field(init=False)
     """The record before the last intent."""
+    intended: State = field(init=False)
+    """The state in which that intent is stored."""
     stopped: bool = False
     """The stop switch forbade another try."""
     learned: dict[str, Any] = field(default_factory=dict)
@@ -135,7 +137,7 @@ class Attempt:
 
         Raises `Withheld` then, and like `move`.
         """
-        self.unintended = self.record
+        self.unintended, self.intended = self.record, to
         try:
             self._store(to, event, "hold", None, facts)
         except StoreTrouble as trouble:
@@ -150,10 +152,15 @@ class Attempt:
         before = self.unintended
         log.warning("action %s: nothing is sent, %s", before.id, why)
         while True:
-            self.record = self._persist(lambda: self.store.load(before.id))
-            if self.record.owner != before.owner:
+            try:
+                self.record = found = self._persist(lambda: self.store.load(before.id))
+            except Tampered:  # whoever reads it next will say so
+                raise Withheld from None
+            if found.state in {State.CANCELLED, State.EXPIRED}:  # nobody thinks that it was sent
+                raise Withheld
+            if found.owner != before.owner or found.state not in {before.state, self.intended}:
                 self.learned = {"withheld": True, "why": canonical.told(why)}
-                raise LeaseLost(id=before.id, what="owner", found=self.record.owner)
+                raise LeaseLost(id=before.id, what="owner", found=found.owner)
             times = len(self.record.events("withheld"))
             with contextlib.suppress(Conflict):  # the intent itself, which was on its way for long
                 self.move(
@@ -347,7 +354,7 @@ class Attempt:
         if not self.learned:
             return
         for _ in range(10):
-            fresh = self.store.load(self.record.id)
+            fresh = self._persist(lambda: self.store.load(self.record.id))
             facts: Mapping[str, Any] = {
                 "event": "late_evidence",
                 "lost": canonical.told(str(lost)),

@@ -160,7 +160,7 @@ def translated_errors(url: str) -> Iterator[None]:
             raise StoreReadOnly(url=url) from error
         if "OOM" in problem or "maxmemory" in problem:
             raise StoreFull(url=url) from error
-        if _SUSPENDED.search(problem):
+        if _SUSPENDED.search(problem) or isinstance(error, Unloaded):
             raise StoreSuspended(url=url, problem=problem) from error
         raise StoreRefused(url=url, problem=problem) from error
 

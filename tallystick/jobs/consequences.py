@@ -90,7 +90,7 @@ def _counted(line: Line, action: str) -> list[str]:
     # What the target refused was not applied, so there is no effect that could be verified.
     if to != State.FAILED and (answer := _answer(line, "verdict")):
         fields.append(counters.verification(action, answer))
-    if line.event == "late_evidence":
+    if line.event == "late_evidence" and not line.evidence.get("withheld"):
         fields.append(counters.FENCING_REJECTIONS)
     if line.event == "corrupt":
         fields.append(counters.security_event("corrupt_record"))

@@ -33,9 +33,10 @@ def fence(record: Record, line: Line) -> str | None:
 def relied_on(record: Record | None, line: Line, lease: str) -> bool:
     """Whether somebody goes by this step, so that no failover may lose it: an intent, a state of
     rest, whatever a person did, and the answer of a target that cannot be looked at. Another
-    answer, a claim and a worker's note can be made anew, or are covered by the step that follows.
+    answer, a claim and a worker's note can be made anew, or are covered by the step that follows;
+    what is halted after a rewind is halted where it would run.
     """
-    if line.event == "claimed":
+    if line.event in {"claimed", "rewound"}:
         return False
     blind = record is not None and record.content.protection == Protection.BLIND
     answer = blind and line.event in {"replied", "undone"}

@@ -56,6 +56,8 @@ class OnCall(Desk):
                 self.store.quarantine(stored, str(problem), worker="")
                 stored = self.store.read(id)
                 self.store.close_damage(stored, State(to), who=by, evidence=facts)
+            else:
+                self.store.confirm()
             return self.get(id)
         if record.lines[-1].evidence == facts:
             return self._said_before(record)

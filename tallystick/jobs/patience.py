@@ -18,10 +18,11 @@ _MOST_OWED = 1000
 class Patience:
     """Asks the store on behalf of one worker parent.
 
-    `failed(now)` is called at every failure, with the seconds of a monotonic clock.
+    `failed(now, passing)` is called at every failure, with the seconds of a monotonic clock and
+    whether it will pass.
     """
 
-    def __init__(self, complaints: Complaints, failed: Callable[[float], None]) -> None:
+    def __init__(self, complaints: Complaints, failed: Callable[[float, bool], None]) -> None:
         self._complaints = complaints
         self._failed = failed
         self._silent = self._troubled = False
@@ -39,15 +40,16 @@ class Patience:
     def ask(self, call: Callable[[], object]) -> bool:
         """Make this call; whether it was done. After one that had no answer the others of the same
         turn are not made."""
-        if self._silent:
-            return False
+        return not self._silent and self._try(call) is None
+
+    def _try(self, call: Callable[[], object]) -> StoreError | None:
         try:
             call()
         except StoreError as error:
             self.complain(error)
-            return False
+            return error
         self._complaints.worked()
-        return True
+        return None
 
     def owe(self, call: Callable[[], object]) -> None:
         """Make this call now or, in order, as soon as the store takes it."""
@@ -55,8 +57,11 @@ class Patience:
         self.settle_debts()
 
     def settle_debts(self) -> None:
-        """Make the calls that are owed, as far as the store takes them."""
-        while self._owed and self.ask(self._owed[0]):
+        """Make the calls that are owed, as far as the store takes them. One that is refused for
+        good is given up, and does not hold up the others."""
+        while self._owed and not self._silent:
+            if isinstance(self._try(self._owed[0]), StoreTrouble):
+                break
             self._owed.popleft()
 
     def complain(self, error: StoreError) -> None:
@@ -67,7 +72,7 @@ class Patience:
     def hear(self, kind: str, text: str, passing: bool) -> None:
         """The same of a work-horse's call. One that is `passing` holds up everybody."""
         self._troubled |= passing
-        self._failed(time.monotonic())
+        self._failed(time.monotonic(), passing)
         self._complaints.heard(kind, text)
 
     def recovered(self, probe: Callable[[], object]) -> bool:

@@ -20,14 +20,13 @@ class Reading(Surveyor):
     """How many connections there had been when history was last compared with the witness."""
 
     def read(self, id: str, seen: Tail | None = None) -> Stored:
-        """What is stored, not yet believed; and whether the store still holds the line that was
-        the last `seen`. Raises `UnknownId`."""
+        """What is stored, not yet believed; and whether history still holds its end as that was
+        `seen`. Raises `UnknownId`."""
         seen = seen or Tail()
         keys = [self.keys.action(id), self.keys.journal(id), self.keys.lease(id)]
         shared = [self.keys.counters, self.keys.action(seen.id), self.keys.journal(seen.id)]
-        line = [seen.seq, seen.hash] if seen.id else ["", ""]
-        wanted = [counters.MOVES, counters.IDENTITY, counters.FENCE]
-        reply = self._script("read", [*keys, *shared], [*wanted, *line])
+        wanted = [counters.MOVES, counters.REWINDS, counters.IDENTITY, counters.FENCE]
+        reply = self._script("read", [*keys, *shared], [*wanted, seen.for_scripts()])
         if len(reply) == 1:
             raise UnknownId(id=id)
         if reply[1] == "malformed":
@@ -38,21 +37,11 @@ class Reading(Surveyor):
             flat, journal = reply[3], reply[4]
             fields = dict(zip(flat[::2], flat[1::2], strict=True))
             return Stored(id, int(reply[0]), -2, fields, journal, malformed=reply[2])
-        now, lease_ms, flat, journal, moves, identity, fence, kept = reply
-        self._identity = identity
+        now, lease_ms, flat, journal, moves, self._identity, fence, kept = reply
         fields = dict(zip(flat[::2], flat[1::2], strict=True))
-        count, highest = self._whole(counters.MOVES, moves), self._whole(counters.FENCE, fence)
-        return Stored(
-            id,
-            int(now),
-            int(lease_ms),
-            fields,
-            journal,
-            count,
-            identity,
-            highest,
-            kept=bool(kept),
-        )
+        self._whole(counters.MOVES, moves)
+        highest = self._whole(counters.FENCE, fence)
+        return Stored(id, int(now), int(lease_ms), fields, journal, fence=highest, kept=bool(kept))
 
     def read_unless_rewound(self, id: str) -> Stored | None:
         """What is stored, if the store still holds what this host has seen of its history.
@@ -64,8 +53,7 @@ class Reading(Surveyor):
             seen = self.witness.seen(identity) if self.witness else Tail()
             stored = self.read(id, seen)  # after the witness: others go on writing
             if self._identity == identity or self.witness is None or stored.malformed:
-                whole = stored.malformed or (stored.moves >= seen.moves and stored.kept)
-                return stored if whole else None
+                return stored if stored.malformed or stored.kept else None
 
     def tell_witness(self, tail: Tail) -> None:
         """Have the witness know of a line that this process has just stored.
@@ -77,8 +65,7 @@ class Reading(Surveyor):
             return
         if self._compared != self.connections:
             seen = self.witness.seen(self._identity)
-            found = self.history(seen)
-            if found.tail.moves < seen.moves or not found.kept:
+            if not self.history(seen).kept:
                 return
             self._compared = self.connections
         self.witness.saw(self._identity, tail)

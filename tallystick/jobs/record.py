@@ -172,16 +172,12 @@ class Stored:
     """What is left of the lease; negative if nobody holds the action."""
     fields: Mapping[str, str]
     journal: Sequence[str]
-    moves: int = 0
-    """How many journal lines the store counts in all."""
-    identity: str = ""
-    """The random name of the store."""
     fence: int = 0
     """The highest fencing token that an action of a fenced type was given."""
     malformed: str = ""
     """The key that is of a foreign type, if one is."""
     kept: bool = True
-    """Whether the store still holds the last line that the reader had seen of its history."""
+    """Whether history still holds its end as the reader had seen it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@ goes to a person, and only what is proposed afterwards runs."""
 
 import logging
 
-from tallystick.core.errors import Conflict, LeaseLost, NotReplicated
+from tallystick.core.errors import Conflict, LeaseLost, NotReplicated, UnknownId
 from tallystick.jobs.record import Tampered
 from tallystick.jobs.states import OPEN, State
 from tallystick.jobs.store import Store
@@ -38,7 +38,7 @@ class Historian:
             self._name = found.name
             seen = self._witness.seen(found.name)
             found = self._store.history(seen)
-        if found.tail.moves >= seen.moves and found.kept:
+        if found.kept:
             self._note(found.tail, seen)
             return False
         self._halt_all(seen, found.tail)
@@ -47,7 +47,7 @@ class Historian:
     def _note(self, tail: Tail, seen: Tail) -> None:
         """With replicas, only what they have on disk is history: the rest may go at a failover,
         and nothing hangs on it."""
-        if tail.moves <= seen.moves:
+        if not tail.beyond(seen):
             return
         try:
             self._store.confirm()
@@ -75,8 +75,10 @@ class Historian:
         for state in OPEN:
             for id in self._store.ids(state, limit=None):
                 halted += self._halt(id, f"{why}: it may have been done")
-        self._store.bump(counters.REWINDS)
-        self._witness.saw(self._name, self._store.history(Tail()).tail, after_rewind=True)
+        # From now on it is over, for whoever saw no more rewinds than we did; also for those who
+        # learn of it late, or cannot write that down. Who dies before has all of it done again.
+        self._store.bump(counters.REWINDS, max(seen.rewinds - found.rewinds, 0) + 1)
+        self._witness.saw(self._name, self._store.history().tail)
         self._witness.keep(self._name)
         log.error("after the rewind %d open actions were halted", halted)
 
@@ -97,8 +99,8 @@ class Historian:
             except Tampered as damage:
                 log.warning("action %s is not halted: it is corrupt, %s", id, damage)
                 return False
-            except NotReplicated:  # it is halted here, which is where it would run
-                return True
+            except UnknownId:  # an index names what is not there
+                return False
             except (Conflict, LeaseLost):  # somebody moved it: look again
                 continue
             return True

@@ -131,9 +131,17 @@ class Store(Reading):
             if what == "stopped":
                 raise Stopped(id=record.id, scope=found)
             fresh = self.load(record.id)
-            if any(stored.hash == line.hash for stored in fresh.lines):
+            stored = next((one for one in fresh.lines if one.hash == line.hash), None)
+            if stored is not None:  # the reply was lost, and more came on top
                 telling.stored(line, id=record.id, record=record)
-                return fresh  # it is stored; the reply was lost, and a note came on top
+                if relied_on(record, line, lease):
+                    self.confirm()
+                then = record.then(line, at=stored.at, owner=owner)
+                if lease == "leave" or self._still_ours(then, fresh):
+                    return fresh
+                if lease == "drop":
+                    return then
+                raise LeaseLost(id=record.id, what="owner", found=fresh.owner)
             if what == "head" and self._still_ours(record, fresh):
                 record = fresh  # a note came meanwhile, and the claim is still ours
                 continue
@@ -173,7 +181,7 @@ class Store(Reading):
                 highest = int(reply[2])  # another action of a fenced type was claimed meanwhile
                 continue
             fresh = self.load(record.id)
-            if any(stored.hash == line.hash for stored in fresh.lines):
+            if fresh.owner == owner and any(stored.hash == line.hash for stored in fresh.lines):
                 return fresh  # it is ours; the reply was lost, and a note came on top
             if reply[1] != "head" or not self._still_ours(record, fresh):
                 error = LeaseLost if again or reply[1] == "lease" else Conflict
@@ -246,7 +254,7 @@ class Store(Reading):
         if reply[0] == "ok":
             telling.stored(line, id=id, record=record)
             if settled or not self.replicas:
-                self.tell_witness(Tail(int(reply[3]), id, line.seq, line.hash))
+                self.tell_witness(Tail(int(reply[3]), id, line.seq, line.hash, int(reply[4])))
         return reply  # type: ignore[no-any-return]
 
     @staticmethod
@@ -261,6 +269,7 @@ class Store(Reading):
             "token": str(line.token),
             "seq": str(line.seq),
             "moves": counters.MOVES,
+            "rewinds": counters.REWINDS,
             "last": [counters.LAST, _last(id, line)],
             "conflict": counters.conflict(line.to_state),
             "bump": follows.bump,

@@ -90,6 +90,8 @@ class Supervisor:
     _pause: float = 0.0
     _start_at: float = 0.0
     _sweep_at: float = 0.0
+    _graced: bool = False
+    """The next sweep has been put off once already."""
     _history_at: float = 0.0
     _beat_at: float = 0.0
     _idle_since: float = 0.0
@@ -156,7 +158,8 @@ class Supervisor:
         only asked whether that is over."""
         if self._patience.recovered(self._store.check_writable):
             self._beat_at, self._history_at = 0.0, 0.0
-            self._sweep_at = now + _GRACE_SECONDS
+            if not self._graced:
+                self._sweep_at, self._graced = now + _GRACE_SECONDS, True
         if self._patience.troubled:
             return
         self._patience.settle_debts()
@@ -168,7 +171,7 @@ class Supervisor:
             self._history_at = now + _SWEEP_SECONDS
             self._patience.ask(self._look_back)
         if now >= self._sweep_at and not self._stopping:
-            self._sweep_at = now + _SWEEP_SECONDS
+            self._sweep_at, self._graced = now + _SWEEP_SECONDS, False
             self._patience.ask(self._recoverer.tick)
 
     def _look_back(self) -> None:
@@ -176,9 +179,11 @@ class Supervisor:
         if self._historian.check():
             self._sweep_at = time.monotonic() + _SWEEP_SECONDS
 
-    def _store_failed(self, now: float) -> None:
-        """It may come back as another. Nobody hangs who waits for it."""
+    def _store_failed(self, now: float, passing: bool) -> None:
+        """It may come back as another. Nobody hangs who waits until it has passed."""
         self._guard.doubt(now)
+        if not passing:
+            return
         for horse in self.horses.values():
             if not horse.acting:
                 horse.kill_at = max(horse.kill_at, now + _LONGEST_HOLD_LEASES * self._lease)

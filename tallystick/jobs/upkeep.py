@@ -31,7 +31,7 @@ class History:
     """Its random identity; empty before its first action."""
     tail: Tail
     kept: bool
-    """Whether the line that was seen is still there."""
+    """Whether it still holds its end as that was seen."""
 
 
 class Upkeep(Census):
@@ -139,7 +139,11 @@ class Upkeep(Census):
             code, found = self._script("stop", keys, args, settled=mode != "note")
             if code == "malformed":
                 raise self._foreign(found)
-            if code == "ok" or line.hash in found:  # or our own line, whose reply was lost
+            if code == "ok":
+                return
+            if line.hash in found:  # our own line, whose reply was lost
+                if mode != "note":
+                    self.confirm()
                 return
 
     def stops(self) -> dict[str, Line | None]:
@@ -167,27 +171,26 @@ class Upkeep(Census):
         with self._errors():
             self._repeat(lambda: self._client.lrem(self.keys.outbox, 1, alert))
 
-    def bump(self, field: str) -> None:
+    def bump(self, field: str, by: int = 1) -> None:
         """Count an event that belongs to no move (a refused job, a dead work-horse)."""
         with self._errors():
-            self._client.hincrby(self.keys.counters, field, 1)
+            self._client.hincrby(self.keys.counters, field, by)
 
     def history(self, seen: Tail | None = None) -> History:
-        """How far history goes, and whether it still holds the line that was the last `seen`."""
+        """How far history goes, and whether it still holds its end as it was `seen`."""
         seen = seen or Tail()
         keys = [self.keys.counters, self.keys.action(seen.id), self.keys.journal(seen.id)]
-        wanted = [counters.IDENTITY, counters.MOVES, counters.LAST]
-        line = [seen.seq, seen.hash] if seen.id else ["", ""]
-        reply = self._script("history", keys, [*line, *wanted])
+        told = [counters.MOVES, counters.REWINDS, seen.for_scripts()]
+        wanted = [counters.IDENTITY, counters.MOVES, counters.REWINDS, counters.LAST]
+        reply = self._script("history", keys, [*told, *wanted])
         if reply[0] == "malformed":
             raise self._foreign(reply[1])
-        kept, name, moves, last = reply
-        count = self._whole(counters.MOVES, moves or None)
-        try:
-            tail = Tail.parse(f"{count} {last}")
-        except ValueError:  # somebody wrote something else there
-            tail = Tail(count)
-        return History(name, tail, bool(kept))
+        kept, name, moves, rewinds, last = reply
+        tail = Tail(
+            self._whole(counters.MOVES, moves or None),
+            rewinds=self._whole(counters.REWINDS, rewinds or None),
+        )
+        return History(name, tail.at(last), bool(kept))
 
     def snapshot(self, *, queue_depth: int = 0) -> Snapshot:
         """All numbers at one instant; no command of it grows with the number of actions."""

@@ -40,7 +40,7 @@ class Calls:
 
 @pytest.fixture
 def patient() -> Patience:
-    return Patience(Complaints(LOG), lambda now: None)
+    return Patience(Complaints(LOG), lambda now, passing: None)
 
 
 def test_a_store_that_does_not_answer_is_asked_once_a_turn(patient: Patience) -> None:
@@ -105,13 +105,22 @@ def test_what_is_owed_is_told_in_order_as_soon_as_it_can_be(patient: Patience) -
     assert calls.made == ["forget", "count", "free"]
 
 
-def test_every_failure_is_reported_to_the_loop() -> None:
-    times: list[float] = []
-    patient, calls = Patience(Complaints(LOG), times.append), Calls()
-    calls.error = FULL
-    patient.ask(calls.named("x"))
-    patient.ask(calls.named("x"))
-    assert len(times) == 2
+def test_a_debt_that_is_refused_for_good_does_not_hold_up_the_others(patient: Patience) -> None:
+    refused, taken = Calls(), Calls()
+    refused.error = NOPERM
+    patient.owe(refused.named("free"))
+    patient.owe(taken.named("count"))
+    patient.settle_debts()
+    assert (refused.made, taken.made) == (["free"], ["count"])
+
+
+def test_every_failure_is_reported_to_the_loop_and_whether_it_passes() -> None:
+    told: list[bool] = []
+    patient = Patience(Complaints(LOG), lambda now, passing: told.append(passing))
+    calls = Calls()
+    for calls.error in (FULL, NOPERM):
+        patient.ask(calls.named("x"))
+    assert told == [True, False]
 
 
 def test_a_work_horse_that_waits_for_the_store_does_not_hang_and_one_that_acts_may() -> None:
@@ -126,5 +135,7 @@ def test_a_work_horse_that_waits_for_the_store_does_not_hang_and_one_that_acts_m
     waits = Horse(1, 0, "waits", 0, action_id="a", owner="t", renew_at=1, kill_at=10)
     acts = Horse(2, 0, "acts", 0, action_id="b", owner="u", renew_at=float("inf"), kill_at=10)
     parent.horses = {1: waits, 2: acts}
-    parent._store_failed(100)
+    parent._store_failed(100, passing=False)
+    assert waits.kill_at == 10, "it need not wait for what will not pass"
+    parent._store_failed(100, passing=True)
     assert (waits.kill_at, acts.kill_at) == (116, 10)

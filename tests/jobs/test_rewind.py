@@ -4,10 +4,13 @@ The server is a fake one whose data is put back by hand; real failovers and rest
 tests/server.
 """
 
+import errno
+import fcntl
 import itertools
 import logging
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,14 @@ from tallystick.jobs.rewind import Historian
 from tallystick.jobs.store import Store
 from tallystick.jobs.witness import Tail, Witness
 from tallystick.metrics import counters
-from tests.driving import key_space, opened, record_of, redis_of, until_rest
+from tests.driving import (
+    key_space,
+    opened,
+    record_of,
+    redis_of,
+    until_rest,
+    without_replicas,
+)
 from tests.targets import DEPOSIT, Bank
 
 NAME = "0123456789abcdef"
@@ -33,7 +43,7 @@ def tail(moves: int) -> Tail:
 # --- the witness ---------------------------------------------------------------------------------
 
 
-def test_the_furthest_mark_is_remembered_and_a_nearer_one_only_after_a_rewind(
+def test_the_furthest_is_remembered_and_a_nearer_one_only_after_a_rewind(
     tmp_path: Path,
 ) -> None:
     witness = Witness(tmp_path)
@@ -41,11 +51,13 @@ def test_the_furthest_mark_is_remembered_and_a_nearer_one_only_after_a_rewind(
     assert witness.saw(NAME, tail(5))
     assert not witness.saw(NAME, tail(4))
     assert witness.seen(NAME) == tail(5)
-    assert witness.saw(NAME, tail(3), after_rewind=True)
-    assert Witness(tmp_path).seen(NAME) == tail(3)
+    after = replace(tail(3), rewinds=1)
+    assert witness.saw(NAME, after)
+    assert not witness.saw(NAME, tail(6)), "by somebody who does not know of the rewind"
+    assert Witness(tmp_path).seen(NAME) == after
     witness.keep(NAME)
     witness.close()
-    assert witness.seen(NAME) == tail(3)
+    assert witness.seen(NAME) == after
 
 
 def test_stores_are_told_apart_by_their_names(tmp_path: Path) -> None:
@@ -62,18 +74,58 @@ def test_a_name_that_is_none_of_ours_leads_to_no_file(tmp_path: Path, name: str)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_of_an_older_version_and_an_empty_one_are_read(tmp_path: Path) -> None:
-    (tmp_path / f"witness-{NAME}").write_text("42")
-    assert Witness(tmp_path).seen(NAME) == Tail(42)
-    (tmp_path / f"witness-{NAME}").write_text("")
-    assert Witness(tmp_path).seen(NAME) == Tail()
+ODD_FILES = {
+    "empty": "",
+    "a number alone": "42",
+    "something else": "what is this?",
+    "of two pieces": Tail(7, "a" * 16, 7, "f" * 32 + "0" * 32).text().replace("0" * 32, "e" * 32),
+}
 
 
-def test_a_shorter_mark_leaves_nothing_of_a_longer_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ODD_FILES.values(), ids=ODD_FILES)
+def test_a_file_that_is_not_as_it_was_written_tells_nothing_and_is_written_anew(
+    tmp_path: Path, text: str
+) -> None:
+    (tmp_path / f"witness-{NAME}").write_text(text)
+    witness = Witness(tmp_path)
+    assert witness.seen(NAME) == Tail()
+    assert witness.saw(NAME, tail(1))
+    assert witness.seen(NAME) == tail(1)
+
+
+def test_a_shorter_one_leaves_nothing_of_a_longer_one(tmp_path: Path) -> None:
     witness = Witness(tmp_path)
     witness.saw(NAME, tail(10**9))
-    witness.saw(NAME, Tail(1), after_rewind=True)
-    assert witness.seen(NAME) == Tail(1)
+    witness.saw(NAME, Tail(1, rewinds=1))
+    assert witness.seen(NAME) == Tail(1, rewinds=1)
+
+
+def test_nobody_ever_reads_a_piece_of_one_and_a_piece_of_another(tmp_path: Path) -> None:
+    """What a file system shows beside a write may be torn; what is compared must not be."""
+    if (pid := os.fork()) == 0:
+        writer = Witness(tmp_path)
+        for moves in itertools.count(1):
+            writer.saw(NAME, Tail(moves, f"{moves % 2}" * 16, 1, f"{moves % 2}" * 64))
+    try:
+        reader = Witness(tmp_path)
+        seen = [reader.seen(NAME) for _ in range(60_000)]
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    told = [one for one in seen if one.moves]
+    assert told[-1].moves > told[0].moves, "they wrote and read at the same time"
+    assert {(one.id, one.hash) for one in told} <= {(d * 16, d * 64) for d in "01"}
+    assert all(one.id == f"{one.moves % 2}" * 16 for one in told)
+
+
+def test_nobody_hangs_where_a_writer_was_stopped_while_it_held_the_lock(tmp_path: Path) -> None:
+    witness = Witness(tmp_path)
+    witness.saw(NAME, tail(1))
+    with (tmp_path / f"witness-{NAME}").open("r+") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert not witness.saw(NAME, tail(2))
+    assert witness.seen(NAME) == tail(1)
+    assert witness.saw(NAME, tail(2))
 
 
 def test_a_folder_that_cannot_be_used_is_said_once_and_stops_nobody(
@@ -267,23 +319,84 @@ def test_an_action_that_moves_while_it_is_halted_is_halted_all_the_same(
     assert state(past, id) is State.UNKNOWN
 
 
-def test_replicas_that_are_away_do_not_keep_anything_from_being_halted(
+def test_replicas_that_are_away_are_not_waited_for_before_anything_is_halted(
     past: Past, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Right after a failover there are none: each would take the whole time of a barrier."""
+    without_replicas(monkeypatch)
     ids = [past.approved() for _ in range(2)]
     past.remember()
     past.approved()
     past.historian.check()
     past.go_back()
-    move = Store.move
-
-    def unconfirmed(store: Store, *args: Any, **given: Any) -> Record:
-        move(store, *args, **given)
-        raise NotReplicated(url="redis", wanted=1, problem="0 of 1")
-
-    monkeypatch.setattr(Store, "move", unconfirmed)
+    past.bench.tally.store.replicas = 1
     assert past.historian.check()
     assert [state(past, id) for id in ids] == [State.UNKNOWN] * 2
+    assert counters.BARRIERS_MISSED not in past.store.snapshot().counters
+
+
+def test_a_host_that_was_off_during_a_rewind_halts_nothing_that_came_after(
+    past: Past, tmp_path: Path
+) -> None:
+    other = Historian(past.store, Witness(tmp_path / "other"), worker="other parent")
+    past.approved()
+    past.remember()
+    past.approved()
+    assert not past.historian.check()
+    assert not other.check()
+    past.go_back()
+    assert past.historian.check()
+    since = [past.approved() for _ in range(5)]
+    assert not other.check()
+    assert {state(past, id) for id in since} == {State.APPROVED}
+    past.remember()
+    past.approved()
+    assert not other.check()
+    past.go_back()
+    assert other.check(), "it goes with the new history from here on"
+
+
+def test_a_second_rewind_to_before_the_first_was_found_is_found(past: Past) -> None:
+    first = past.approved()
+    past.remember()
+    past.approved()
+    past.historian.check()
+    past.go_back()
+    assert past.historian.check()
+    past.go_back()
+    assert state(past, first) is State.APPROVED
+    assert past.historian.check()
+    assert state(past, first) is State.UNKNOWN
+    assert past.store.snapshot().counters[counters.REWINDS] == 2
+    assert not past.historian.check()
+
+
+def test_a_data_folder_that_takes_no_writes_any_more_stops_nobody(
+    past: Past, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    past.approved()
+    past.remember()
+    past.approved()
+    past.historian.check()
+    past.go_back()
+
+    def full(*_: Any) -> int:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    assert past.historian.check()
+    after = past.approved()
+    assert not past.historian.check()
+    assert past.run(after) is State.COMMITTED
+
+
+def test_the_newest_action_that_somebody_deleted_is_a_loss_that_is_found_once(past: Past) -> None:
+    waits, id = past.proposed(), past.approved()
+    past.historian.check()
+    redis_of(past.bench).delete(past.store.keys.action(id), past.store.keys.journal(id))
+    assert past.historian.check()
+    assert state(past, waits) is State.UNKNOWN
+    assert not past.historian.check()
 
 
 def test_what_the_replicas_do_not_have_is_not_taken_for_history(
@@ -309,6 +422,10 @@ DAMAGE = {
     "the journal is of a foreign type": lambda keys, id: ("rename", keys.due, keys.journal(id)),
     "the record is of a foreign type": lambda keys, id: ("rename", keys.due, keys.action(id)),
     "the journal lost its end": lambda keys, id: ("rpop", keys.journal(id)),
+    "the journal lost its beginning": lambda keys, id: ("lpop", keys.journal(id)),
+    "its last line was altered": lambda keys, id: ("lset", keys.journal(id), -1, "{}"),
+    "the record lost its head": lambda keys, id: ("hdel", keys.action(id), "head"),
+    "the record lost its number": lambda keys, id: ("hdel", keys.action(id), "seq"),
 }
 
 
@@ -324,6 +441,16 @@ def test_one_damaged_action_is_no_rewind(past: Past, damage: Any) -> None:
     assert past.run(id) is State.CORRUPT
     assert state(past, healthy) is State.WAITING_FOR_APPROVAL
     assert not past.historian.check(), "nor is what quarantine made of it"
+
+
+def test_a_line_that_was_altered_under_others_is_no_rewind(past: Past) -> None:
+    healthy, id = past.proposed(), past.approved()
+    past.run(id, dies_at="after_claim")
+    assert not past.historian.check()
+    past.bench.tally.acknowledge(id, by="somebody")
+    redis_of(past.bench).lset(past.store.keys.journal(id), -2, "{}")
+    assert not past.historian.check()
+    assert state(past, healthy) is State.WAITING_FOR_APPROVAL
 
 
 def test_a_store_that_was_emptied_is_said_to_be_gone(

@@ -22,8 +22,9 @@ from tallystick.core.errors import (
 )
 from tallystick.jobs.record import Record
 from tallystick.jobs.store import Store
+from tallystick.metrics import counters
 from tallystick.testing import Bench
-from tests.driving import TEN, lease_runs_out, opened, record_of, until_rest
+from tests.driving import TEN, lease_runs_out, opened, record_of, redis_of, until_rest
 from tests.targets import COMPENSATED, DEPOSIT, RESTORE, Bank, Trouble
 
 _SLEEPS = 4
@@ -205,6 +206,39 @@ def test_an_intent_that_comes_late_is_withheld_with_what_was_said_before(
     undone = State.ROLLBACK_FAILED if protection is Protection.BLIND else State.ROLLED_BACK
     assert record.state is (undone if wrong else State.COMMITTED)
     assert (bank.effects(), bank.effects(RESTORE)) == (1, int(wrong))
+
+
+def test_an_action_that_was_cancelled_meanwhile_stays_so() -> None:
+    bank, bench = opened("readable")
+    id = bench.approved(DEPOSIT, TEN)
+    through(bench, id, 3, "not sent", over=lambda: bench.tally.cancel(id, by="p"))
+    assert bench.state(id) is State.CANCELLED
+    assert (bench.events(id)[-1], bank.calls, bench.alerts()) == ("cancelled", [], [])
+
+
+def test_an_action_that_was_halted_meanwhile_is_told_that_nothing_was_sent() -> None:
+    _, bench = opened("readable")
+    id = bench.approved(DEPOSIT, TEN)
+    healthy = bench.tally.store
+
+    def halt() -> None:
+        evidence = {"event": "rewound", "why": "x"}
+        healthy.move(healthy.load(id), State.UNKNOWN, who="p", evidence=evidence, due_ms=-1)
+
+    through(bench, id, 3, "not sent", over=halt)
+    late = record_of(bench, id).last("late_evidence")
+    assert late is not None
+    assert late.evidence["withheld"] is True
+    assert counters.FENCING_REJECTIONS not in healthy.snapshot().counters
+
+
+def test_an_action_that_was_damaged_meanwhile_is_left_to_who_reads_it_next() -> None:
+    bank, bench = opened("readable")
+    id = bench.approved(DEPOSIT, TEN)
+    key = bench.tally.store.keys.action(id)
+    through(bench, id, 3, "not sent", over=lambda: redis_of(bench).hset(key, "content", "{}"))
+    assert bench.run(id).state is State.CORRUPT
+    assert bank.calls == []
 
 
 def test_an_action_that_was_let_go_can_be_withdrawn() -> None:

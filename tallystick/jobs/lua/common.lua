@@ -39,12 +39,24 @@ local function append(journal, at, body)
   redis.call('RPUSH', journal, '{"at":' .. at .. ',' .. string.sub(body, 2))
 end
 
--- 1 unless a journal line that was seen (its number and hash) is no longer there, although the
--- record knows nothing of it either: then history was rewound, and the record is not just damaged.
-local function kept(record, journal, seq, hash)
-  if not (is_a(record, 'hash') and is_a(journal, 'list')) then return 1 end
-  local line = redis.call('LINDEX', journal, seq - 1)
-  if line then return string.find(line, hash, 1, true) and 1 or 0 end
-  local last = tonumber(redis.call('HGET', record, 'seq') or '0') or 0
-  return last >= tonumber(seq) and 1 or 0
+-- A counter field as a number; one that somebody made no number is 0.
+local function counted(counters, field)
+  return tonumber(redis.call('HGET', counters, field) or '0') or 0
+end
+
+-- 1 if history still holds its end as somebody saw it, 0 if it was rewound since. `seen` is
+-- {rewinds, moves, seq, hash}, where the last two say which line of the action was the last.
+-- Whoever found a rewind has counted it, and then it is over and done with. A line that was altered
+-- is still named by the one after it, or as the head; and where record and journal do not agree how
+-- many there are, the action is damaged: neither is a rewind.
+local function kept(rewinds, moves, record, journal, seen)
+  if rewinds ~= seen.rewinds then return rewinds > seen.rewinds and 1 or 0 end
+  if moves < seen.moves then return 0 end
+  if seen.hash == '' or not (is_a(record, 'hash') and is_a(journal, 'list')) then return 1 end
+  local stored = redis.call('HMGET', record, 'seq', 'head')
+  local last = tonumber(stored[1] or '0') or 0
+  if last ~= redis.call('LLEN', journal) then return 1 end
+  local told = (redis.call('LINDEX', journal, seen.seq - 1) or '')
+    .. (redis.call('LINDEX', journal, seen.seq) or (last == seen.seq and stored[2]) or '')
+  return string.find(told, seen.hash, 1, true) and 1 or 0
 end

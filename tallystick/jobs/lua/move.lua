@@ -16,9 +16,9 @@
 -- ARGV[2] guard      JSON {state, token, owner, head}: what the caller believes is stored
 -- ARGV[3] body       journal line without `at`, canonical JSON
 -- ARGV[4] hash       of that line
--- ARGV[5] change     JSON, all but the first seven optional:
+-- ARGV[5] change     JSON, all but the first eight optional:
 --   state, token, owner, seq   what to store, as strings
---   moves      counter field that counts all of history
+--   moves, rewinds   counter fields of all of history, and of its breaks
 --   last       {counter field, text} by which the end of history is known
 --   lease      take | hold | keep | drop | leave   what to do with the lease
 --   lease_ms   its length
@@ -31,7 +31,7 @@
 --   stage, bounds   histogram prefix and bounds (ms) for the time spent in the state it leaves
 --   alert      text for the outbox
 --   attention  counter field to raise for this action; "" to lower what is raised
--- Returns {'ok', at, remaining lease ms, moves}; repeated with the same hash it answers the same.
+-- Returns {'ok', at, remaining lease ms, moves, rewinds}; repeated with the same hash it answers the same.
 -- Otherwise nothing but the conflict counter has changed:
 -- {'missing'}; {'malformed', key}; {'refused', what, found}.
 
@@ -48,7 +48,8 @@ local stored = redis.call('HMGET', KEYS[1], 'state', 'token', 'owner', 'head', '
 if not stored[1] then return {'missing'} end
 local holder = redis.call('GET', KEYS[3])
 local function done(at)
-  return {'ok', at, redis.call('PTTL', KEYS[3]), redis.call('HGET', KEYS[7], change.moves) or '0'}
+  return {'ok', at, redis.call('PTTL', KEYS[3]), counted(KEYS[7], change.moves),
+    counted(KEYS[7], change.rewinds)}
 end
 if stored[4] == hash then return done(stored[5]) end
 
