@@ -14,6 +14,7 @@ from tallystick.jobs import run, wire
 from tallystick.jobs.attempt import Attempt, Look, boottime
 from tallystick.jobs.decision import Decided, Reply, Seen, Situation, Step
 from tallystick.jobs.record import Line, Record, Tip
+from tallystick.jobs.store import Store
 from tests.crash.actions import COMMIT, COMPENSATED, IN_BAND
 from tests.crash.mutants import Mutant, Rule, replaced, rule, script, together
 from tests.crash.plan import Unit
@@ -127,6 +128,7 @@ def _takes_it_back(attempt: Attempt, to: State, event: str, **given: Any) -> Non
 
 READABLE, BLIND, FENCED = Protection.READABLE, Protection.BLIND, Protection.FENCED
 BOTH, FROZEN, CUT, CALL = Victim.BOTH, Victim.FROZEN, Victim.CONNECTION, Victim.CALL
+UNHEARD = Victim.UNHEARD
 
 _CLEAN = (Unit(READABLE, COMMIT, None),)
 _DEATHS = (Unit(READABLE, COMMIT, BOTH), Unit(BLIND, COMMIT, BOTH))
@@ -203,6 +205,11 @@ MUTANTS = (
     Mutant("two sends under one fencing token",
            replaced(Attempt, "fresh_token", lambda attempt: None),
            (Unit(FENCED, COMMIT, CALL, CALL),), _TWICE),
+    Mutant("a step that is found done is taken for the claim",
+           replaced(Store, "_still_ours", staticmethod(lambda record, fresh: True)),
+           (Unit(FENCED, COMMIT, UNHEARD, FROZEN, 100, offset=5),
+            Unit(READABLE, IN_BAND, UNHEARD, FROZEN, 100, offset=13)),
+           (*_TWICE, *_INTENT)),
     Mutant("the idempotency key is not SET NX, and compensations are born without a claim",
            script("propose", ("if mark then return", "if false then return"),
                   ("redis.call('SET', KEYS[1], ARGV[2], 'NX')",

@@ -19,7 +19,7 @@ from tallystick.jobs.registry import Registry
 from tallystick.jobs.run import Runner
 from tallystick.jobs.settings import Settings
 from tallystick.jobs.store import Store
-from tests.crash.scenario import Strike, Victim
+from tests.crash.scenario import STAND_STILL, Strike, Victim
 from tests.crash.target import RESTORE, SET, UNDO
 from tests.crash.wiretap import Tapped, tapped_store
 
@@ -53,7 +53,7 @@ class Script:
     @property
     def freezes(self) -> bool:
         """Whether somebody is still to be frozen."""
-        return any(strike.victim is Victim.FROZEN for strike in self.strikes)
+        return any(strike.victim in STAND_STILL for strike in self.strikes)
 
     @property
     def loses_a_call(self) -> bool:
@@ -66,7 +66,7 @@ class Script:
         Inside a transaction the target is locked, so that is no moment to stand still, or for a
         late call to arrive.
         """
-        waits = self.strikes and self.strikes[0].victim in {Victim.FROZEN, Victim.CALL}
+        waits = self.strikes and self.strikes[0].victim in {*STAND_STILL, Victim.CALL}
         if moment.startswith("inside") and waits:
             return None
         if self.loses_a_call and not (at_target and moment in _CALLS):
@@ -193,6 +193,9 @@ class Life:
                 self.orphan, self.killed_by = True, victim
             case Victim.FROZEN:
                 self._frozen(self)
+            case Victim.UNHEARD:
+                self._frozen(self)
+                self._lose_link(victim, link)
             case Victim.CALL:
                 if not self._arrives():
                     raise NoAnswer

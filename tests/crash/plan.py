@@ -20,6 +20,7 @@ SINGLE = (
     Victim.OUTAGE,
     Victim.CONNECTION,
     Victim.FROZEN,
+    Victim.UNHEARD,
     Victim.CALL,
 )
 
@@ -30,6 +31,7 @@ DOUBLE = (
     (Victim.PARENT, Victim.BOTH),
     (Victim.FROZEN, Victim.FROZEN),
     (Victim.FROZEN, Victim.BOTH),
+    (Victim.UNHEARD, Victim.FROZEN),
     (Victim.CALL, Victim.CALL),
     (Victim.CALL, Victim.BOTH),
     (Victim.CALL, Victim.FROZEN),
@@ -116,6 +118,7 @@ def cut() -> list[Unit]:
             units.append(Unit(protection, path, Victim.REDIS, None, 4 * stride, offset=at))
         units.append(Unit(protection, COMMIT, Victim.BOTH, Victim.BOTH, 5, 5, offset=at))
         units.append(Unit(protection, COMMIT, Victim.FROZEN, Victim.FROZEN, 4, 5, offset=at % 4))
+        units.append(Unit(protection, COMMIT, Victim.UNHEARD, Victim.FROZEN, 4, 5, offset=at % 4))
         units += [Unit(protection, path, Victim.CALL, Victim.CALL) for path in (COMMIT, IN_BAND)]
     return units
 

@@ -35,9 +35,10 @@ _VICTIMS = """\
 *work-horse*: the process that runs the action is killed. *parent*: the process that renews its
 lease. *both*. *redis*: kill -9 with the command in flight, back at once. *redis, for long*: away
 until the worker gives up or waits. *connection*: cut. *frozen*: stopped past its lease; another
-worker decides; it goes on. *In process* a strike is an exception that nothing catches and a cut
-connection, around the real worker code and a real server; *real processes* are real workers under
-SIGKILL and SIGSTOP.
+worker decides; it goes on. *frozen, unheard*: the same, and what it had sent or asked at that
+moment has no answer, so that it repeats it. *In process* a strike is an exception that nothing
+catches and a cut connection, around the real worker code and a real server; *real processes* are
+real workers under SIGKILL and SIGSTOP.
 """
 
 

@@ -30,9 +30,14 @@ class Victim(StrEnum):
     FROZEN = "frozen"
     """Parent and work-horse stop past the lease, another worker takes over, and they go on: at
     the end, or, if the next strike is `FROZEN` too, at that moment of the other's run."""
+    UNHEARD = "frozen, unheard"
+    """The same, and what was asked at that moment has no answer: it is repeated on waking."""
     CALL = "call under way"
     """A call of the target gets no answer, and arrives late: when all is at rest, or, if the next
     strike is `CALL` too, at that moment."""
+
+
+STAND_STILL = frozenset({Victim.FROZEN, Victim.UNHEARD})
 
 
 @dataclass(frozen=True, slots=True)
