@@ -32,8 +32,15 @@ byte highest;             /* the tokens of fenced types grow across all their ac
 #define HALTED(s) (s == UNKNOWN || s == ROLLBACK_FAILED)
 #define AT_REST(s) (CLOSED(s) || HALTED(s) || s == UNBORN)
 #define REAPER (me == WORKERS - 1)
-#define MINE (rec[r].state == my_state && rec[r].token == my_token && rec[r].owner == me + 1)
-#define LEASED (lease[r] == me + 1)
+#ifdef ADOPTS
+#define ME my_owner
+#define BECOME(n) my_owner = n
+#else
+#define ME me + 1
+#define BECOME(n) skip
+#endif
+#define MINE (rec[r].state == my_state && rec[r].token == my_token && rec[r].owner == ME)
+#define LEASED (lease[r] == ME)
 #define KNOWS_HEAD knows_head[r * WORKERS + me]
 
 /* Any worker but the last may die after any step; what it sent goes on. */
@@ -132,7 +139,7 @@ inline claim(n) {
   KNOWS_HEAD = 1; line();
   NEXT_TOKEN(r); rec[r].owner = me + 1;
   my_token = rec[r].token; my_state = rec[r].state;
-  lease[r] = me + 1; busy[me] = 1
+  lease[r] = me + 1; busy[me] = 1; BECOME(me + 1)
 }
 
 /* A claim on top of our own, for the next fencing token: two sends under one token cannot be told

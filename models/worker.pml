@@ -7,7 +7,9 @@
  * that nothing was sent and lets the action go.
  *
  * Switches, each of them a mistake: NO_INTENT, LEASE_CHECK, NO_RAISE, NOT_ALWAYS, SAME_TOKEN,
- * TOKEN_WITH_INTENT, UNGUARDED, WITHHOLD_LATE (it says so after it has sent).
+ * TOKEN_WITH_INTENT, UNGUARDED, WITHHOLD_LATE (it says so after it has sent), ADOPTS (the reply to
+ * its intent is lost; it asks again, finds the intent stored, and goes on under the claim that it
+ * finds there too).
  */
 
 /* One call. Its answer may be lost, or the call itself be on its way for long: that is one case,
@@ -80,7 +82,7 @@ bit withheld;
 #else
 #define CLEAR reply = 0; seen = 0; step = 0
 #endif
-#define FORGET CLEAR; busy[me] = 0; r = 0; my_token = 0; my_state = 0; sent = 0; heard = 0; \
+#define FORGET CLEAR; BECOME(0); busy[me] = 0; r = 0; my_token = 0; my_state = 0; sent = 0; heard = 0; \
   learned = 0
 
 #define VERDICT (step == SETTLE -> COMMITTED : (step == NOT_APPLIED -> FAILED : UNKNOWN))
@@ -94,6 +96,9 @@ proctype Worker(byte me) {
   bit sent, heard, learned, tried;
 #if defined(WITHHOLD) || defined(WITHHOLD_LATE)
   mtype from, kept;
+#endif
+#ifdef ADOPTS
+  byte my_owner;
 #endif
 #ifdef UNDOES
   mtype saw;
@@ -138,6 +143,15 @@ act:
 #ifndef NO_INTENT
   atomic { BEFORE_THE_INTENT; intend(RUNNING); MAY_DIE };
   WITHHOLD_INTENT;
+#endif
+#ifdef ADOPTS
+  atomic {
+    if
+    :: true
+    :: rec[r].owner != 0 && rec[r].owner != ME ->
+         my_owner = rec[r].owner; my_token = rec[r].token; my_state = rec[r].state
+    fi
+  };
 #endif
 #ifdef LEASE_CHECK
   last_look();
