@@ -101,9 +101,9 @@ class Attempt:
     sleep: Callable[[float], None]
     registry: Registry
     wake: Callable[[str], None]
-    unintended: Record = field(init=False)
+    unintended: Record = field(init=False, repr=False)
     """The record before the last intent."""
-    intended: State = field(init=False)
+    intended: State = field(init=False, repr=False)
     """The state in which that intent is stored."""
     stopped: bool = False
     """The stop switch forbade another try."""
@@ -150,6 +150,7 @@ class Attempt:
         Raises `Withheld`, or `LeaseLost` if somebody has already had to think so.
         """
         before = self.unintended
+        self.learned = {"withheld": True, "why": canonical.told(why)}
         log.warning("action %s: nothing is sent, %s", before.id, why)
         while True:
             try:
@@ -159,7 +160,6 @@ class Attempt:
             if found.state in {State.CANCELLED, State.EXPIRED}:  # nobody thinks that it was sent
                 raise Withheld
             if found.owner != before.owner or found.state not in {before.state, self.intended}:
-                self.learned = {"withheld": True, "why": canonical.told(why)}
                 raise LeaseLost(id=before.id, what="owner", found=found.owner)
             times = len(self.record.events("withheld"))
             with contextlib.suppress(Conflict):  # the intent itself, which was on its way for long
@@ -172,6 +172,18 @@ class Attempt:
                     why=canonical.told(why),
                 )
                 raise Withheld
+
+    def disclaim(self, why: str) -> None:
+        """The claim was not heard of. If it is there let it go, as soon as the store answers: who
+        claims and says nothing more is taken for dead."""
+        with contextlib.suppress(LeaseLost, Conflict, Tampered):
+            found = self._persist(lambda: self.store.load(self.record.id))
+            if (found.owner, found.state) == (self.record.owner, self.record.state):
+                self.record = found
+                why, due_ms = canonical.told(why), AGAIN_SECONDS[0] * 1000
+                self.move(
+                    found.state, "withheld", lease="drop", due_ms=due_ms, after=found.seq, why=why
+                )
 
     def _store(
         self, to: State, event: str, lease: str, due_ms: int | None, facts: dict[str, Any]

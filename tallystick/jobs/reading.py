@@ -3,7 +3,7 @@
 from tallystick.core.errors import StoreRefused, UnknownId
 from tallystick.jobs.record import Record, Stored
 from tallystick.jobs.seals import unseal
-from tallystick.jobs.states import State
+from tallystick.jobs.states import OPEN, State
 from tallystick.jobs.survey import Surveyor
 from tallystick.jobs.witness import Tail, Witness
 from tallystick.metrics import counters
@@ -25,7 +25,7 @@ class Reading(Surveyor):
         seen = seen or Tail()
         keys = [self.keys.action(id), self.keys.journal(id), self.keys.lease(id)]
         shared = [self.keys.counters, self.keys.action(seen.id), self.keys.journal(seen.id)]
-        wanted = [counters.MOVES, counters.REWINDS, counters.IDENTITY, counters.FENCE]
+        wanted = [counters.MOVES, counters.EPOCH, counters.IDENTITY, counters.FENCE]
         reply = self._script("read", [*keys, *shared], [*wanted, seen.for_scripts()])
         if len(reply) == 1:
             raise UnknownId(id=id)
@@ -37,9 +37,10 @@ class Reading(Surveyor):
             flat, journal = reply[3], reply[4]
             fields = dict(zip(flat[::2], flat[1::2], strict=True))
             return Stored(id, int(reply[0]), -2, fields, journal, malformed=reply[2])
-        now, lease_ms, flat, journal, moves, self._identity, fence, kept = reply
+        now, lease_ms, flat, journal, moves, epoch, self._identity, fence, kept = reply
         fields = dict(zip(flat[::2], flat[1::2], strict=True))
         self._whole(counters.MOVES, moves)
+        self._whole(counters.EPOCH, epoch)
         highest = self._whole(counters.FENCE, fence)
         return Stored(id, int(now), int(lease_ms), fields, journal, fence=highest, kept=bool(kept))
 
@@ -73,6 +74,17 @@ class Reading(Surveyor):
     def load(self, id: str) -> Record:
         """The record, its seals checked. Raises `UnknownId`, `Tampered`."""
         return unseal(self.read(id))
+
+    def all_open(self) -> tuple[int, list[str]]:
+        """The ids of all that is open, and the epoch of history, at one instant."""
+        with self._errors():
+            epoch, *parts = self._together(
+                lambda pipe: [
+                    pipe.hget(self.keys.counters, counters.EPOCH),
+                    *(pipe.zrange(self.keys.index(state), 0, -1) for state in sorted(OPEN)),
+                ]
+            )
+        return self._whole(counters.EPOCH, epoch), [id for part in parts for id in part]
 
     def ids(self, state: State | None = None, *, limit: int | None = 100) -> list[str]:
         """The ids in a state (or in all), newest first, at most `limit` (None: every one)."""

@@ -306,7 +306,7 @@ class Record:
         for line in reversed(self.lines):
             if line.event not in {"claimed", "died"}:
                 break
-            died.add(line.evidence.get("lease", line.seq))
+            died.add(line.evidence.get("lease", line.who))
         return len(died)
 
     def fact(self, event: str, name: str) -> Any:

@@ -2,9 +2,11 @@
 goes to a person, and only what is proposed afterwards runs."""
 
 import logging
+from collections.abc import Mapping
 
 from tallystick.core.errors import Conflict, LeaseLost, NotReplicated, UnknownId
-from tallystick.jobs.record import Tampered
+from tallystick.jobs.record import NewerSchema, Stored, Tampered
+from tallystick.jobs.seals import unseal
 from tallystick.jobs.states import OPEN, State
 from tallystick.jobs.store import Store
 from tallystick.jobs.witness import Tail, Witness
@@ -49,6 +51,8 @@ class Historian:
         and nothing hangs on it."""
         if not tail.beyond(seen):
             return
+        if not self._store.history(tail).kept:  # no such line: somebody wrote that by hand
+            tail = Tail(tail.moves, epoch=tail.epoch)
         try:
             self._store.confirm()
         except NotReplicated as missed:
@@ -69,15 +73,18 @@ class Historian:
             f"the store's history was rewound: it counts {found.moves} moves,"
             f" {seen.moves} were seen, and {gone}"
         )
+        connections = self._store.connections
+        epoch, ids = self._store.all_open()
+        if epoch != found.epoch:
+            return  # somebody else is done with it
         log.error("%s; everything open is halted until a person has looked", why)
         self._operation("rewound", why)
-        halted = 0
-        for state in OPEN:
-            for id in self._store.ids(state, limit=None):
-                halted += self._halt(id, f"{why}: it may have been done")
-        # From now on it is over, for whoever saw no more rewinds than we did; also for those who
-        # learn of it late, or cannot write that down. Who dies before has all of it done again.
-        self._store.bump(counters.REWINDS, max(seen.rewinds - found.rewinds, 0) + 1)
+        halted = sum(self._halt(id, f"{why}: it may have been done") for id in ids)
+        if self._store.connections != connections:
+            return  # this may be another server, which knows less again: from the beginning
+        # What is proposed from now on may run, also for hosts that learn of it later, and for one
+        # that cannot write it down. Who dies before has all of it done again.
+        self._store.rewind_is_over(found, seen)
         self._witness.saw(self._name, self._store.history().tail)
         self._witness.keep(self._name)
         log.error("after the rewind %d open actions were halted", halted)
@@ -87,15 +94,13 @@ class Historian:
 
     def _halt(self, id: str, why: str) -> bool:
         """Halt one action, unless it comes to rest by itself meanwhile."""
+        evidence = {"event": "rewound", "why": why}
         for _ in range(_TRIES):
             try:
-                record = self._store.load(id)
-                if record.state not in OPEN:
+                stored = self._store.read(id)
+                if stored.fields.get("state") not in OPEN:
                     return False
-                evidence = {"event": "rewound", "why": why}
-                self._store.move(
-                    record, State.UNKNOWN, who=self._worker, evidence=evidence, due_ms=-1
-                )
+                self._halt_stored(stored, evidence)
             except Tampered as damage:
                 log.warning("action %s is not halted: it is corrupt, %s", id, damage)
                 return False
@@ -105,3 +110,11 @@ class Historian:
                 continue
             return True
         raise Conflict(id=id, what="state", found="one that changes all the time")
+
+    def _halt_stored(self, stored: Stored, evidence: Mapping[str, str]) -> None:
+        try:
+            record = unseal(stored)
+        except NewerSchema:  # all that matters is that a newer worker does not run it
+            self._store.close_damage(stored, State.UNKNOWN, who=self._worker, evidence=evidence)
+        else:
+            self._store.move(record, State.UNKNOWN, who=self._worker, evidence=evidence, due_ms=-1)

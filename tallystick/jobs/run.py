@@ -9,11 +9,12 @@ action that the next one finds and settles by the same table.
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from tallystick.approvals import Keyring, Outcome, tally
+from tallystick.approvals import Keyring
 from tallystick.core.canonical import Json
-from tallystick.core.errors import Conflict, LeaseLost, Stopped, UnknownId
+from tallystick.core.errors import Conflict, LeaseLost, Stopped, StoreTrouble, UnknownId
 from tallystick.jobs import telling
 from tallystick.jobs.action import Protection
 from tallystick.jobs.attempt import (
@@ -25,8 +26,9 @@ from tallystick.jobs.attempt import (
     Withheld,
     boottime,
 )
+from tallystick.jobs.authority import check_authority
 from tallystick.jobs.decision import Lease, Reply, Seen, Situation, Stage, Step, decide
-from tallystick.jobs.giving_up import KillsWorkers, check_deaths, give_up
+from tallystick.jobs.giving_up import KillsWorkers, give_up
 from tallystick.jobs.judging import (
     before_intent,
     last_reply,
@@ -37,16 +39,14 @@ from tallystick.jobs.judging import (
     stage_of,
     stricter_policy,
 )
-from tallystick.jobs.record import LeftAlone, Record, Stored, Tampered, UnknownKey
+from tallystick.jobs.record import LeftAlone, Record, Stored, Tampered
 from tallystick.jobs.registry import Registry, validate
 from tallystick.jobs.resolution import closed_by_hand
 from tallystick.jobs.seals import is_quarantined, tip_of_damage, unseal
 from tallystick.jobs.settings import Settings
-from tallystick.jobs.states import AT_REST, CLOSED, HALTED, IN_FLIGHT, State
-from tallystick.jobs.store import Store
+from tallystick.jobs.states import AT_REST, IN_FLIGHT, State
+from tallystick.jobs.store import Store, new_owner
 from tallystick.jobs.undo import (
-    check_asked,
-    parent_of,
     resume_undo,
     undo,
     waits_for_compensation,
@@ -148,7 +148,7 @@ class Runner:
         """The record, if everything about it checks; otherwise it is quarantined."""
         try:
             record = unseal(stored)
-            self._check_authority(record)
+            check_authority(record, self.store, self.registry, self.keyring)
         except LeftAlone:
             raise
         except Tampered as problem:
@@ -164,24 +164,6 @@ class Runner:
         log.error("action %s is corrupt: %s. %s", stored.id, problem, remedy)
         self.store.quarantine(stored, problem, worker=self.worker)
 
-    def _check_authority(self, record: Record) -> None:
-        """Somebody who may has allowed exactly this. Raises `Tampered`."""
-        content = record.content
-        if content.namespace != self.store.keys.namespace:
-            raise Tampered(f"it belongs to the namespace {content.namespace!r}")
-        if record.state in {State.WAITING_FOR_APPROVAL, *CLOSED, *HALTED}:
-            return
-        check_deaths(record)
-        approved = record
-        if content.compensates is not None:
-            approved = parent_of(self.store, record)
-            check_asked(self.registry, approved, record)
-        decision = tally(approved.content.ballot, approved.votes, self.keyring)
-        if decision.outcome is Outcome.UNKNOWN_KEY:
-            raise UnknownKey(decision.problem)
-        if decision.outcome is not Outcome.APPROVED:
-            raise Tampered(decision.problem or "it was never approved")
-
     def _first_step(self, record: Record) -> Step:
         return decide(
             Situation(
@@ -196,7 +178,7 @@ class Runner:
         evidence = {"event": "expired", "why": "the approval window is over"}
         try:
             self.store.move(record, State.EXPIRED, who=self.worker, evidence=evidence, due_ms=-1)
-        except Conflict:
+        except (Conflict, LeaseLost):
             return self.store.load(record.id).state
         return State.EXPIRED
 
@@ -213,22 +195,11 @@ class Runner:
             if problem := made_up_intent(spec, record.content, before):
                 raise Tampered(problem)
         params = validate(spec, record.content.params)[0]
-        lease_ms = int(self.settings.lease_seconds * 1000)
-        try:
-            claimed = self.store.claim(record, worker=self.worker, lease_ms=lease_ms)
-        except (LeaseLost, Conflict) as lost:
-            log.info("action %s: not claimed, %s", record.id, lost)
-            return None
-        except Stopped:
-            self.store.postpone(record.id, until_ms=record.now + _STOPPED_SECONDS * 1000)
-            return None
-        self.watch.hold(claimed.id, claimed.owner)
-        self.checkpoint("after_claim")
-        return Attempt(
+        attempt = Attempt(
             self.store,
             self.settings,
             spec,
-            claimed,
+            replace(record, owner=new_owner()),
             params,
             self.worker,
             self.watch,
@@ -237,6 +208,27 @@ class Runner:
             self.registry,
             self.wake,
         )
+        return attempt if self._held(attempt, record) else None
+
+    def _held(self, attempt: Attempt, record: Record) -> bool:
+        """Claim it; whether that worked."""
+        owner = attempt.record.owner
+        try:
+            attempt.record = self.store.claim(
+                record, worker=self.worker, lease_ms=attempt.lease_ms, owner=owner
+            )
+        except (LeaseLost, Conflict) as lost:
+            log.info("action %s: not claimed, %s", record.id, lost)
+            return False
+        except Stopped:
+            self.store.postpone(record.id, until_ms=record.now + _STOPPED_SECONDS * 1000)
+            return False
+        except StoreTrouble as trouble:
+            attempt.disclaim(str(trouble))
+            return False
+        self.watch.hold(record.id, owner)
+        self.checkpoint("after_claim")
+        return True
 
     def _leave_alone(self, stored: Stored, kind: str, problem: str) -> None:
         """What this worker does not know waits for one that does, offered ever more slowly."""

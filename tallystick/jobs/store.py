@@ -152,8 +152,17 @@ class Store(Reading):
     def _still_ours(record: Record, fresh: Record) -> bool:
         return fresh.state is record.state and fresh.tip.owner == record.owner != ""
 
-    def claim(self, record: Record, *, worker: str, lease_ms: int, again: bool = False) -> Record:
-        """Take the lease and the next fencing token; `again`, only the token, on our own lease.
+    def claim(
+        self,
+        record: Record,
+        *,
+        worker: str,
+        lease_ms: int,
+        owner: str = "",
+        again: bool = False,
+    ) -> Record:
+        """Take the lease (as `owner`, a random text) and the next fencing token; `again`, only the
+        token, on our own lease.
 
         The tokens of fenced types grow across all their actions, since a target keeps one fence
         for a resource and not for an action. Raises `LeaseLost` or `Conflict` if someone else was
@@ -161,7 +170,7 @@ class Store(Reading):
         """
         if self.unsettled and record.state is State.APPROVED:
             self.confirm()  # as long as replicas are away nothing new begins
-        owner, lease = (record.owner, "hold") if again else (secrets.token_hex(8), "take")
+        owner, lease = (record.owner, "hold") if again else (owner or new_owner(), "take")
         fenced = record.content.protection == Protection.FENCED
         highest = record.fence if fenced else 0
         while True:
@@ -181,7 +190,8 @@ class Store(Reading):
                 highest = int(reply[2])  # another action of a fenced type was claimed meanwhile
                 continue
             fresh = self.load(record.id)
-            if fresh.owner == owner and any(stored.hash == line.hash for stored in fresh.lines):
+            held = (fresh.owner, fresh.state) == (owner, record.state)
+            if held and any(stored.hash == line.hash for stored in fresh.lines):
                 return fresh  # it is ours; the reply was lost, and a note came on top
             if reply[1] != "head" or not self._still_ours(record, fresh):
                 error = LeaseLost if again or reply[1] == "lease" else Conflict
@@ -269,7 +279,7 @@ class Store(Reading):
             "token": str(line.token),
             "seq": str(line.seq),
             "moves": counters.MOVES,
-            "rewinds": counters.REWINDS,
+            "epoch": counters.EPOCH,
             "last": [counters.LAST, _last(id, line)],
             "conflict": counters.conflict(line.to_state),
             "bump": follows.bump,
@@ -351,6 +361,11 @@ class Store(Reading):
 
 _ACTED = {State.RUNNING, State.VERIFYING, State.ROLLING_BACK}
 assert not _ACTED & AT_REST
+
+
+def new_owner() -> str:
+    """A name for one claim, which nobody else has."""
+    return secrets.token_hex(8)
 
 
 def _last(id: str, line: Line) -> str:

@@ -171,26 +171,34 @@ class Upkeep(Census):
         with self._errors():
             self._repeat(lambda: self._client.lrem(self.keys.outbox, 1, alert))
 
-    def bump(self, field: str, by: int = 1) -> None:
+    def bump(self, field: str) -> None:
         """Count an event that belongs to no move (a refused job, a dead work-horse)."""
         with self._errors():
-            self._client.hincrby(self.keys.counters, field, by)
+            self._client.hincrby(self.keys.counters, field, 1)
 
     def history(self, seen: Tail | None = None) -> History:
         """How far history goes, and whether it still holds its end as it was `seen`."""
         seen = seen or Tail()
         keys = [self.keys.counters, self.keys.action(seen.id), self.keys.journal(seen.id)]
-        told = [counters.MOVES, counters.REWINDS, seen.for_scripts()]
-        wanted = [counters.IDENTITY, counters.MOVES, counters.REWINDS, counters.LAST]
+        told = [counters.MOVES, counters.EPOCH, seen.for_scripts()]
+        wanted = [counters.IDENTITY, counters.MOVES, counters.EPOCH, counters.LAST]
         reply = self._script("history", keys, [*told, *wanted])
         if reply[0] == "malformed":
             raise self._foreign(reply[1])
-        kept, name, moves, rewinds, last = reply
+        kept, name, moves, epoch, last = reply
         tail = Tail(
             self._whole(counters.MOVES, moves or None),
-            rewinds=self._whole(counters.REWINDS, rewinds or None),
+            epoch=self._whole(counters.EPOCH, epoch or None),
         )
         return History(name, tail.at(last), bool(kept))
+
+    def rewind_is_over(self, found: Tail, seen: Tail) -> None:
+        """Begin a new epoch, unless somebody else has done so since the rewind was `found`; it is
+        later than any that was `seen`, and no other history has the same."""
+        args = [counters.EPOCH, found.epoch, seen.epoch + 1, counters.REWINDS]
+        reply = self._script("rewound", [self.keys.counters], args)
+        if reply[0] == "malformed":
+            raise self._foreign(reply[1])
 
     def snapshot(self, *, queue_depth: int = 0) -> Snapshot:
         """All numbers at one instant; no command of it grows with the number of actions."""

@@ -78,6 +78,7 @@ class Wire:
                 "read",
                 "release",
                 "renew",
+                "rewound",
                 "stop",
                 "sweep",
             )

@@ -4,6 +4,7 @@ Redis counts every move. If it ever counts fewer than were seen, or the last lin
 not there, its history was rewound (an old AOF was restored, a lagging replica promoted).
 """
 
+import contextlib
 import fcntl
 import json
 import logging
@@ -23,6 +24,7 @@ _TRIES = 100
 _PAUSE_SECONDS = 0.001
 
 _IDENTITY = re.compile(r"[0-9a-f]{16}")
+_LINE = re.compile(r"[0-9a-f]{16} [0-9]{1,9} [0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,36 +40,37 @@ class Tail:
     """Of the action whose journal holds the last line; empty if it is not known."""
     seq: int = 0
     hash: str = ""
-    rewinds: int = 0
-    """How many rewinds had been found. What was seen before the last of them is done with."""
+    epoch: int = 0
+    """When a rewind was last found, in milliseconds of the store. What was seen before is done
+    with."""
 
     def beyond(self, other: "Tail") -> bool:
         """Whether it is further than the other."""
-        return (self.rewinds, self.moves) > (other.rewinds, other.moves)
+        return (self.epoch, self.moves) > (other.epoch, other.moves)
 
     def at(self, line: str) -> "Tail":
         """The same with its last line, `ID SEQ HASH`; without, if that cannot be read."""
         match line.split():
-            case [id, seq, hash] if seq.isdecimal():
+            case [id, seq, hash] if _LINE.fullmatch(line):
                 return replace(self, id=id, seq=int(seq), hash=hash)
         return self
 
     def for_scripts(self) -> str:
         """As a script compares it."""
         return json.dumps(
-            {"rewinds": self.rewinds, "moves": self.moves, "seq": self.seq, "hash": self.hash}
+            {"epoch": self.epoch, "moves": self.moves, "seq": self.seq, "hash": self.hash}
         )
 
     def text(self) -> str:
         """As it is kept in a file."""
-        told = f"{self.rewinds} {self.moves} {self.id or '-'} {self.seq} {self.hash or '-'}"
+        told = f"{self.epoch} {self.moves} {self.id or '-'} {self.seq} {self.hash or '-'}"
         return f"{zlib.crc32(told.encode()):08x} {told}"
 
     @classmethod
     def parse(cls, text: str) -> "Tail":
         """Read what `text` wrote. Raises ValueError, also if it is of two pieces."""
-        _, rewinds, moves, *line = text.split()
-        tail = cls(int(moves), rewinds=int(rewinds)).at(" ".join(line).replace("- 0 -", ""))
+        _, epoch, moves, *line = text.split()
+        tail = cls(int(moves), epoch=int(epoch)).at(" ".join(line).replace("- 0 -", ""))
         if tail.text() != text.rstrip():
             raise ValueError("not as it was written")
         return tail
@@ -90,7 +93,7 @@ class Witness:
         try:
             file = self._open(store, create=False)
             return Tail() if file is None else _read(file)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             self._complain(error)
             return Tail()
 
@@ -123,7 +126,7 @@ class Witness:
         while self._files:
             os.close(self._files.popitem()[1])
 
-    def _complain(self, error: OSError) -> None:
+    def _complain(self, error: Exception) -> None:
         if not self._complained:
             self._complained = True
             log.error("a rewind of the store may not be noticed: %s: %s", self._folder, error)
@@ -156,8 +159,9 @@ def _write(file: int, tail: Tail) -> bool:
     else:
         return False
     try:
-        if not tail.beyond(_read(file)):
-            return False
+        with contextlib.suppress(ValueError):  # of which nothing can be said: written anew
+            if not tail.beyond(_read(file)):
+                return False
         os.pwrite(file, tail.text().ljust(_WIDTH).encode(), 0)
     finally:
         fcntl.flock(file, fcntl.LOCK_UN)
@@ -166,11 +170,10 @@ def _write(file: int, tail: Tail) -> bool:
 
 def _read(file: int) -> Tail:
     """What is there. A read beside a write can see some of both (measured: 1 in 60,000 under a
-    stream of writes), and is made again."""
+    stream of writes), and is made again. Raises ValueError if it stays unreadable."""
     for _ in range(_TRIES):
-        try:
+        with contextlib.suppress(ValueError):
             return Tail.parse(os.pread(file, _WIDTH, 0).decode())
-        except ValueError:
-            if not os.fstat(file).st_size:  # just made
-                break
-    return Tail()
+        if not os.fstat(file).st_size:  # just made
+            return Tail()
+    raise ValueError("what is in it was not written by this version, or is damaged")

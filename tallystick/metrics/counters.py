@@ -83,6 +83,10 @@ FENCE = "fence"
 LAST = "last"
 """Not a counter: the last line of all journals, as `ID SEQ HASH`; where history ends."""
 
+EPOCH = "epoch"
+"""Not a counter: when a rewind was last found, in milliseconds of the store. What was seen of
+history before is done with."""
+
 REWINDS = "rewinds"
 """How often a worker found less history than it had seen."""
 

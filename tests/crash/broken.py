@@ -80,7 +80,7 @@ def _runs_before_approval() -> Iterator[None]:
     with (
         mock.patch.object(run, "stricter_policy", return_value=""),
         mock.patch.object(run.Runner, "_believe", wrong),
-        mock.patch.object(run.Runner, "_check_authority", return_value=None),
+        mock.patch.object(run, "check_authority", return_value=None),
     ):
         yield
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tallystick import InBand, Protection, State
-from tallystick.core.errors import LeaseLost, NotReplicated
+from tallystick.core.errors import LeaseLost, NotReplicated, StoreUnavailable
+from tallystick.jobs.giving_up import MAX_DEATHS
 from tallystick.jobs.store import Store
 from tallystick.testing import Bench
 from tests.driving import TEN, lease_runs_out, opened, record_of, redis_of, without_replicas
@@ -115,6 +116,66 @@ def test_whose_action_was_halted_meanwhile_sends_nothing() -> None:
     bench.tally.store = forgetful(bench, "intent", halted)
     assert bench.run(id).state is State.UNKNOWN
     assert bank.calls == []
+
+
+class Deaf(Store):
+    """Stores a claim and hears nothing of it, however often it asks."""
+
+    deaf = True
+
+    def _script(self, name: str, keys: Any, args: Any, **given: Any) -> Any:
+        answer = super()._script(name, keys, args, **given)
+        if name == "move" and self.deaf and event_of(args) == "claimed":
+            raise StoreUnavailable(url="redis", problem="timed out")
+        return answer
+
+
+def test_who_claims_and_hears_nothing_of_it_says_so_and_is_not_taken_for_dead() -> None:
+    """A store that is too slow to answer: its workers live."""
+    _, bench = opened()
+    id = bench.approved(DEPOSIT, TEN)
+    healthy, bench.tally.store = bench.tally.store, Deaf(bench.redis, bench.settings.namespace)
+    for _ in range(MAX_DEATHS):
+        assert bench.run(id).state is State.APPROVED
+    assert bench.events(id)[-2:] == ["claimed", "withheld"]
+    bench.tally.store = healthy
+    assert record_of(bench, id).owner == ""
+    assert bench.run(id).state is State.COMMITTED
+
+
+def test_who_hears_nothing_of_its_claim_leaves_that_of_its_successor_alone() -> None:
+    _, bench = opened()
+    id = bench.approved(DEPOSIT, TEN)
+    healthy = bench.tally.store
+
+    class Slow(Deaf):
+        def _script(self, name: str, keys: Any, args: Any, **given: Any) -> Any:
+            try:
+                return super()._script(name, keys, args, **given)
+            except StoreUnavailable:
+                self.deaf = False
+                lease_runs_out(bench, id)
+                healthy.claim(healthy.load(id), worker="other", lease_ms=60_000)
+                raise
+
+    bench.tally.store = Slow(bench.redis, bench.settings.namespace)
+    bench.run(id)
+    assert all_that_came_after(bench, id) == set()
+
+
+def test_a_further_token_of_an_action_that_was_halted_meanwhile_is_none() -> None:
+    _, bench = opened("fenced")
+    id = bench.approved(DEPOSIT, TEN)
+    healthy = bench.tally.store
+    held = healthy.claim(healthy.load(id), worker="w", lease_ms=60_000)
+
+    def halted() -> None:
+        evidence = {"event": "rewound", "why": "x"}
+        healthy.move(healthy.load(id), State.UNKNOWN, who="p", evidence=evidence, due_ms=-1)
+
+    store = forgetful(bench, "claimed", halted)
+    with pytest.raises(LeaseLost):
+        store.claim(held, worker="w", lease_ms=60_000, again=True)
 
 
 def test_a_vote_that_was_acted_on_meanwhile_is_told_as_it_is_now() -> None:

@@ -18,8 +18,9 @@ import pytest
 
 from tallystick import State
 from tallystick.core.errors import NotReplicated
-from tallystick.jobs.record import Record
+from tallystick.jobs.record import Stored
 from tallystick.jobs.rewind import Historian
+from tallystick.jobs.seals import unseal
 from tallystick.jobs.store import Store
 from tallystick.jobs.witness import Tail, Witness
 from tallystick.metrics import counters
@@ -51,7 +52,7 @@ def test_the_furthest_is_remembered_and_a_nearer_one_only_after_a_rewind(
     assert witness.saw(NAME, tail(5))
     assert not witness.saw(NAME, tail(4))
     assert witness.seen(NAME) == tail(5)
-    after = replace(tail(3), rewinds=1)
+    after = replace(tail(3), epoch=1)
     assert witness.saw(NAME, after)
     assert not witness.saw(NAME, tail(6)), "by somebody who does not know of the rewind"
     assert Witness(tmp_path).seen(NAME) == after
@@ -96,8 +97,8 @@ def test_a_file_that_is_not_as_it_was_written_tells_nothing_and_is_written_anew(
 def test_a_shorter_one_leaves_nothing_of_a_longer_one(tmp_path: Path) -> None:
     witness = Witness(tmp_path)
     witness.saw(NAME, tail(10**9))
-    witness.saw(NAME, Tail(1, rewinds=1))
-    assert witness.seen(NAME) == Tail(1, rewinds=1)
+    witness.saw(NAME, Tail(1, epoch=1))
+    assert witness.seen(NAME) == Tail(1, epoch=1)
 
 
 def test_nobody_ever_reads_a_piece_of_one_and_a_piece_of_another(tmp_path: Path) -> None:
@@ -303,17 +304,17 @@ def test_an_action_that_moves_while_it_is_halted_is_halted_all_the_same(
     past.approved()
     past.historian.check()
     past.go_back()
-    moved: list[Record] = []
+    moved: list[Stored] = []
 
-    def meanwhile(store: Store, id: str) -> Record:
-        record = load(store, id)
+    def meanwhile(store: Store, id: str, seen: Tail | None = None) -> Stored:
+        stored = read(store, id, seen)
         if not moved:  # between the look and the halt
-            moved.append(record)
-            past.store.claim(record, worker="other", lease_ms=1000)
-        return record
+            moved.append(stored)
+            past.store.claim(unseal(stored), worker="other", lease_ms=1000)
+        return stored
 
-    load = Store.load
-    monkeypatch.setattr(Store, "load", meanwhile)
+    read = Store.read
+    monkeypatch.setattr(Store, "read", meanwhile)
     assert past.historian.check()
     assert moved
     assert state(past, id) is State.UNKNOWN
@@ -367,8 +368,135 @@ def test_a_second_rewind_to_before_the_first_was_found_is_found(past: Past) -> N
     assert state(past, first) is State.APPROVED
     assert past.historian.check()
     assert state(past, first) is State.UNKNOWN
-    assert past.store.snapshot().counters[counters.REWINDS] == 2
     assert not past.historian.check()
+
+
+def test_a_backup_that_is_put_back_after_the_store_was_emptied_is_a_rewind(past: Past) -> None:
+    """Emptied by accident, somebody goes on, and somebody else puts the last backup back."""
+    id = past.approved()
+    past.remember()
+    assert past.run(id) is State.COMMITTED
+    assert not past.historian.check()
+    redis_of(past.bench).flushall()
+    past.proposed()
+    assert not past.historian.check(), "the store is gone, here is another"
+    past.go_back()
+    assert past.historian.check()
+    past.run(id)
+    assert past.bank.effects() == 1
+
+
+def test_what_an_older_version_finds_is_halted_also_where_it_cannot_read_it(
+    past: Past, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rolling upgrade: the parent that finds the rewind first is of the older version."""
+    older = Historian(past.store, Witness(tmp_path / "older"), worker="older parent")
+    id = past.approved()
+    past.remember()
+    assert past.run(id) is State.COMMITTED
+    assert not past.historian.check()
+    assert not older.check()
+    past.go_back()
+    monkeypatch.setattr("tallystick.jobs.seals.SCHEMA", 0)
+    assert older.check()
+    monkeypatch.undo()
+    assert state(past, id) is State.UNKNOWN
+    assert not past.historian.check(), "it is over for the newer one as well"
+    assert past.run(id) is State.UNKNOWN
+    assert past.bank.effects() == 1
+
+
+def test_what_is_approved_while_the_rest_is_halted_is_halted_too(
+    past: Past, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id = past.proposed()
+    past.remember()
+    past.bench.tally.approve(id, by="approver")
+    assert past.run(id) is State.COMMITTED
+    past.historian.check()
+    past.go_back()
+    all_open = Store.all_open
+
+    def listed(store: Store) -> tuple[int, list[str]]:
+        found = all_open(store)
+        past.bench.tally.approve(id, by="approver")  # who sees that it waits again
+        return found
+
+    monkeypatch.setattr(Store, "all_open", listed)
+    assert past.historian.check()
+    past.run(id)
+    assert past.bank.effects() == 1
+
+
+def test_who_finds_it_when_another_host_is_done_halts_nothing_new(
+    past: Past, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Historian(past.store, Witness(tmp_path / "other"), worker="other parent")
+    past.approved()
+    past.remember()
+    past.approved()
+    assert not past.historian.check()
+    assert not other.check()
+    past.go_back()
+    all_open, since = Store.all_open, []
+
+    def listed(store: Store) -> tuple[int, list[str]]:
+        monkeypatch.setattr(Store, "all_open", all_open)
+        assert past.historian.check()  # the other one was slow
+        since.append(past.approved())
+        return all_open(store)
+
+    monkeypatch.setattr(Store, "all_open", listed)
+    other.check()
+    assert state(past, since[0]) is State.APPROVED
+    assert past.store.snapshot().counters[counters.REWINDS] == 1
+
+
+def test_a_host_that_was_away_while_another_went_back_further_halts_nothing_new(
+    past: Past, tmp_path: Path
+) -> None:
+    """Each found a rewind to the same backup: no two epochs are the same."""
+    other = Historian(past.store, Witness(tmp_path / "other"), worker="other parent")
+    past.approved()
+    past.remember()
+    past.approved()
+    assert not other.check()
+    assert not past.historian.check()
+    past.go_back()
+    assert past.historian.check()
+    past.approved()
+    assert not past.historian.check()
+    epoch = past.store.history().tail.epoch
+    past.go_back()
+    while time_of(past) <= epoch:
+        assert time_of(past) >= epoch - 60_000, "the clock goes on"
+    assert other.check()
+    since = [past.approved() for _ in range(9)]
+    assert not past.historian.check()
+    assert {state(past, id) for id in since} == {State.APPROVED}
+
+
+def test_a_server_that_changes_while_all_is_halted_is_gone_through_again(
+    past: Past, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id = past.approved()
+    past.remember()
+    past.approved()
+    past.historian.check()
+    past.go_back()
+    all_open = Store.all_open
+
+    def listed(store: Store) -> tuple[int, list[str]]:
+        found = all_open(store)
+        monkeypatch.setattr(Store, "all_open", all_open)
+        store.note_connection()
+        return found[0], []
+
+    monkeypatch.setattr(Store, "all_open", listed)
+    assert past.historian.check()
+    assert state(past, id) is State.APPROVED
+    assert past.historian.check()
+    assert state(past, id) is State.UNKNOWN
 
 
 def test_a_data_folder_that_takes_no_writes_any_more_stops_nobody(
@@ -415,6 +543,12 @@ def test_what_the_replicas_do_not_have_is_not_taken_for_history(
     assert not past.historian.check()
     past.go_back()
     assert not past.historian.check()
+
+
+def time_of(past: Past) -> int:
+    """The store's clock, in milliseconds."""
+    seconds, micros = redis_of(past.bench).time()
+    return int(seconds) * 1000 + int(micros) // 1000
 
 
 DAMAGE = {
@@ -471,11 +605,13 @@ def test_a_store_that_was_emptied_is_said_to_be_gone(
 def test_an_end_of_history_that_somebody_overwrote_is_no_rewind(past: Past) -> None:
     past.approved()
     past.historian.check()
-    redis_of(past.bench).hset(past.store.keys.counters, counters.LAST, "what is this")
-    assert not past.historian.check()
-    id = past.approved()
-    assert past.run(id) is State.COMMITTED
-    assert not past.historian.check()
+    for text in ("what is this", f"{'0' * 16} 5 {'a' * 64}"):
+        id = past.approved()
+        redis_of(past.bench).hset(past.store.keys.counters, counters.LAST, text)
+        for _ in range(2):
+            assert not past.historian.check()
+        assert past.run(id) is State.COMMITTED
+        assert not past.historian.check()
 
 
 def test_a_bank_that_was_asked_once_is_not_asked_again_by_a_worker_that_remembers(

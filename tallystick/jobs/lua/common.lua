@@ -45,12 +45,12 @@ local function counted(counters, field)
 end
 
 -- 1 if history still holds its end as somebody saw it, 0 if it was rewound since. `seen` is
--- {rewinds, moves, seq, hash}, where the last two say which line of the action was the last.
--- Whoever found a rewind has counted it, and then it is over and done with. A line that was altered
+-- {epoch, moves, seq, hash}, where the last two say which line of the action was the last. With a
+-- rewind that was found a new epoch began, and then it is over and done with. A line that was altered
 -- is still named by the one after it, or as the head; and where record and journal do not agree how
 -- many there are, the action is damaged: neither is a rewind.
-local function kept(rewinds, moves, record, journal, seen)
-  if rewinds ~= seen.rewinds then return rewinds > seen.rewinds and 1 or 0 end
+local function kept(epoch, moves, record, journal, seen)
+  if epoch ~= seen.epoch then return epoch > seen.epoch and 1 or 0 end
   if moves < seen.moves then return 0 end
   if seen.hash == '' or not (is_a(record, 'hash') and is_a(journal, 'list')) then return 1 end
   local stored = redis.call('HMGET', record, 'seq', 'head')

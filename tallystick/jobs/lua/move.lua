@@ -18,7 +18,7 @@
 -- ARGV[4] hash       of that line
 -- ARGV[5] change     JSON, all but the first eight optional:
 --   state, token, owner, seq   what to store, as strings
---   moves, rewinds   counter fields of all of history, and of its breaks
+--   moves, epoch   counter fields of all of history, and of when it last broke
 --   last       {counter field, text} by which the end of history is known
 --   lease      take | hold | keep | drop | leave   what to do with the lease
 --   lease_ms   its length
@@ -31,7 +31,7 @@
 --   stage, bounds   histogram prefix and bounds (ms) for the time spent in the state it leaves
 --   alert      text for the outbox
 --   attention  counter field to raise for this action; "" to lower what is raised
--- Returns {'ok', at, remaining lease ms, moves, rewinds}; repeated with the same hash it answers the same.
+-- Returns {'ok', at, remaining lease ms, moves, epoch}; repeated with the same hash it answers the same.
 -- Otherwise nothing but the conflict counter has changed:
 -- {'missing'}; {'malformed', key}; {'refused', what, found}.
 
@@ -49,7 +49,7 @@ if not stored[1] then return {'missing'} end
 local holder = redis.call('GET', KEYS[3])
 local function done(at)
   return {'ok', at, redis.call('PTTL', KEYS[3]), counted(KEYS[7], change.moves),
-    counted(KEYS[7], change.rewinds)}
+    counted(KEYS[7], change.epoch)}
 end
 if stored[4] == hash then return done(stored[5]) end
 
