@@ -178,7 +178,7 @@ CANARY_ROLLED_BACK = Family(
 REWINDS = Family(
     "tallystick_history_rewinds_total",
     "counter",
-    "How often workers found that the store knew less than they had seen of it.",
+    "How often workers found that the store knew less than they had seen, or was another one.",
     counted=counters.REWINDS,
 )
 BARRIERS = Family(
