@@ -21,6 +21,7 @@ from tallystick.core.errors import (
     NotApplied,
     StaleFence,
     StoreTrouble,
+    UnknownId,
 )
 from tallystick.jobs.action import Action, Context, Protection, protection_of
 from tallystick.jobs.decision import Reply, Seen
@@ -155,7 +156,7 @@ class Attempt:
         while True:
             try:
                 self.record = found = self._persist(lambda: self.store.load(before.id))
-            except Tampered:  # whoever reads it next will say so
+            except (Tampered, UnknownId):  # whoever reads it next will say so
                 raise Withheld from None
             if found.state in {State.CANCELLED, State.EXPIRED}:  # nobody thinks that it was sent
                 raise Withheld
@@ -176,7 +177,8 @@ class Attempt:
     def disclaim(self, why: str) -> None:
         """The claim was not heard of. If it is there let it go, as soon as the store answers: who
         claims and says nothing more is taken for dead."""
-        with contextlib.suppress(LeaseLost, Conflict, Tampered):
+        log.warning("action %s: not begun, %s", self.record.id, why)
+        with contextlib.suppress(LeaseLost, Conflict, Tampered, UnknownId):
             found = self._persist(lambda: self.store.load(self.record.id))
             if (found.owner, found.state) == (self.record.owner, self.record.state):
                 self.record = found

@@ -8,6 +8,9 @@ from tallystick.jobs.survey import Surveyor
 from tallystick.jobs.witness import Tail, Witness
 from tallystick.metrics import counters
 
+_LISTED = sorted(OPEN, key=lambda state: (state is State.ROLLING_BACK, state))
+"""What undoes an action stands before that."""
+
 
 class Reading(Surveyor):
     """The parts of the store that change nothing."""
@@ -81,7 +84,7 @@ class Reading(Surveyor):
             epoch, *parts = self._together(
                 lambda pipe: [
                     pipe.hget(self.keys.counters, counters.EPOCH),
-                    *(pipe.zrange(self.keys.index(state), 0, -1) for state in sorted(OPEN)),
+                    *(pipe.zrange(self.keys.index(state), 0, -1) for state in _LISTED),
                 ]
             )
         return self._whole(counters.EPOCH, epoch), [id for part in parts for id in part]

@@ -6,6 +6,7 @@ The journal is the truth; `seals.py` checks that it is whole before anything her
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Any
 
 from tallystick.approvals import Ballot, Policy, Vote
@@ -302,12 +303,10 @@ class Record:
     def deaths(self) -> int:
         """How many workers in a row left no trace but a claim, or none but that they died before
         it. One that drew a further token on its own lease is one; whoever holds it now counts."""
-        died = set()
-        for line in reversed(self.lines):
-            if line.event not in {"claimed", "died"}:
-                break
-            died.add(line.evidence.get("lease", line.who))
-        return len(died)
+        trail = list(takewhile(lambda line: line.event in {"claimed", "died"}, self.lines[::-1]))
+        claims = {line.evidence.get("lease"): line.who for line in trail if line.event == "claimed"}
+        before = {line.who for line in trail if line.event == "died"}
+        return len(claims) + len(before - set(claims.values()))
 
     def fact(self, event: str, name: str) -> Any:
         """A fact of the newest line of this event, or None."""

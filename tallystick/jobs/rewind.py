@@ -2,10 +2,11 @@
 goes to a person, and only what is proposed afterwards runs."""
 
 import logging
-from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 from tallystick.core.errors import Conflict, LeaseLost, NotReplicated, UnknownId
-from tallystick.jobs.record import NewerSchema, Stored, Tampered
+from tallystick.jobs.record import NewerSchema, Tampered
 from tallystick.jobs.seals import unseal
 from tallystick.jobs.states import OPEN, State
 from tallystick.jobs.store import Store
@@ -25,6 +26,8 @@ class Historian:
         self._witness = witness
         self._worker = worker
         self._name = ""
+        self._said: tuple[Tail, int] | None = None
+        """The rewind that was said and written down."""
 
     def check(self) -> bool:
         """Note how far history goes now; after a rewind, halt everything that is open.
@@ -51,8 +54,11 @@ class Historian:
         and nothing hangs on it."""
         if not tail.beyond(seen):
             return
-        if not self._store.history(tail).kept:  # no such line: somebody wrote that by hand
-            tail = Tail(tail.moves, epoch=tail.epoch)
+        again = self._store.history(tail)
+        if not again.kept:
+            if tail.beyond(again.tail):
+                return  # it has just gone back, which the next look finds
+            tail = Tail(tail.moves, epoch=tail.epoch)  # no such line: somebody wrote that by hand
         try:
             self._store.confirm()
         except NotReplicated as missed:
@@ -73,48 +79,46 @@ class Historian:
             f"the store's history was rewound: it counts {found.moves} moves,"
             f" {seen.moves} were seen, and {gone}"
         )
-        connections = self._store.connections
         epoch, ids = self._store.all_open()
         if epoch != found.epoch:
             return  # somebody else is done with it
-        log.error("%s; everything open is halted until a person has looked", why)
-        self._operation("rewound", why)
-        halted = sum(self._halt(id, f"{why}: it may have been done") for id in ids)
-        if self._store.connections != connections:
-            return  # this may be another server, which knows less again: from the beginning
+        if self._said != (seen, found.epoch):
+            log.error("%s; everything open is halted until a person has looked", why)
+            self._operation("rewound", why)
+            self._said = (seen, found.epoch)
+        ends = [self._halt(id, f"{why}: it may have been done") for id in ids]
+        halted = [end for end in ends if end]
         # What is proposed from now on may run, also for hosts that learn of it later, and for one
-        # that cannot write it down. Who dies before has all of it done again.
-        self._store.rewind_is_over(found, seen)
-        self._witness.saw(self._name, self._store.history().tail)
-        self._witness.keep(self._name)
-        log.error("after the rewind %d open actions were halted", halted)
+        # that cannot write it down. Who dies before, or comes to another server, does it all again.
+        done = replace(found, **halted[-1]) if halted else found
+        if self._store.rewind_is_over(done, seen):
+            log.error("after the rewind %d open actions were halted", len(halted))
 
     def _operation(self, event: str, why: str) -> None:
         self._store.note_operation(who=self._worker, event=event, why=why)
 
-    def _halt(self, id: str, why: str) -> bool:
-        """Halt one action, unless it comes to rest by itself meanwhile."""
+    def _halt(self, id: str, why: str) -> dict[str, Any]:
+        """Halt one action, unless it comes to rest by itself meanwhile: its last line then."""
         evidence = {"event": "rewound", "why": why}
         for _ in range(_TRIES):
             try:
                 stored = self._store.read(id)
-                if stored.fields.get("state") not in OPEN:
-                    return False
-                self._halt_stored(stored, evidence)
+            except UnknownId:  # an index names what is not there
+                return {}
+            if stored.fields.get("state") not in OPEN:
+                return {}
+            try:
+                halted = self._store.move(
+                    unseal(stored), State.UNKNOWN, who=self._worker, evidence=evidence, due_ms=-1
+                )
+                last = halted.lines[-1]
+                return {"id": id, "seq": last.seq, "hash": last.hash}
+            except NewerSchema:  # all that matters is that a newer worker does not run it
+                self._store.quarantine(stored, why, worker=self._worker)
+                return {}
             except Tampered as damage:
                 log.warning("action %s is not halted: it is corrupt, %s", id, damage)
-                return False
-            except UnknownId:  # an index names what is not there
-                return False
+                return {}
             except (Conflict, LeaseLost):  # somebody moved it: look again
                 continue
-            return True
         raise Conflict(id=id, what="state", found="one that changes all the time")
-
-    def _halt_stored(self, stored: Stored, evidence: Mapping[str, str]) -> None:
-        try:
-            record = unseal(stored)
-        except NewerSchema:  # all that matters is that a newer worker does not run it
-            self._store.close_damage(stored, State.UNKNOWN, who=self._worker, evidence=evidence)
-        else:
-            self._store.move(record, State.UNKNOWN, who=self._worker, evidence=evidence, due_ms=-1)

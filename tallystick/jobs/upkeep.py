@@ -192,13 +192,18 @@ class Upkeep(Census):
         )
         return History(name, tail.at(last), bool(kept))
 
-    def rewind_is_over(self, found: Tail, seen: Tail) -> None:
-        """Begin a new epoch, unless somebody else has done so since the rewind was `found`; it is
-        later than any that was `seen`, and no other history has the same."""
-        args = [counters.EPOCH, found.epoch, seen.epoch + 1, counters.REWINDS]
-        reply = self._script("rewound", [self.keys.counters], args)
+    def rewind_is_over(self, done: Tail, seen: Tail) -> bool:
+        """Begin a new epoch, unless somebody else has, or the store does not hold the end that
+        history had when everything was halted (`done`): whether one has begun.
+
+        It is later than any that was `seen`, and no other history has the same.
+        """
+        keys = [self.keys.counters, self.keys.action(done.id), self.keys.journal(done.id)]
+        told = [counters.MOVES, counters.EPOCH, done.for_scripts()]
+        reply = self._script("rewound", keys, [*told, seen.epoch + 1, counters.REWINDS])
         if reply[0] == "malformed":
             raise self._foreign(reply[1])
+        return bool(reply[0] != "gone")
 
     def snapshot(self, *, queue_depth: int = 0) -> Snapshot:
         """All numbers at one instant; no command of it grows with the number of actions."""

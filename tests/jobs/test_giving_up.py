@@ -74,6 +74,16 @@ def test_who_dies_before_the_claim_is_counted_by_its_parent() -> None:
     assert alerts(bench, id) == ["outcome_unknown"]
 
 
+def test_who_died_after_a_claim_that_it_did_not_hear_of_is_one() -> None:
+    bench = Bench(deposit(Bank()))
+    id = bench.approved(DEPOSIT, TEN)
+    for horse in range(MAX_DEATHS):
+        bench.tally.store.claim(record_of(bench, id), worker=f"host:{horse}", lease_ms=1000)
+        lease_runs_out(bench, id)
+        note_death(bench.tally.store, id, worker=f"host:{horse}", how="hang")
+        assert record_of(bench, id).deaths == horse + 1
+
+
 def test_nothing_is_noted_of_an_action_that_somebody_holds_or_that_is_over() -> None:
     bench = Bench(deposit(Bank()))
     store = bench.tally.store

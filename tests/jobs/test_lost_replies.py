@@ -13,6 +13,7 @@ import pytest
 from tallystick import InBand, Protection, State
 from tallystick.core.errors import LeaseLost, NotReplicated, StoreUnavailable
 from tallystick.jobs.giving_up import MAX_DEATHS
+from tallystick.jobs.record import Record
 from tallystick.jobs.store import Store
 from tallystick.testing import Bench
 from tests.driving import TEN, lease_runs_out, opened, record_of, redis_of, without_replicas
@@ -141,6 +142,20 @@ def test_who_claims_and_hears_nothing_of_it_says_so_and_is_not_taken_for_dead() 
     bench.tally.store = healthy
     assert record_of(bench, id).owner == ""
     assert bench.run(id).state is State.COMMITTED
+
+
+def test_who_hears_nothing_of_its_claim_on_a_store_that_was_emptied_goes_on() -> None:
+    _, bench = opened()
+    id = bench.approved(DEPOSIT, TEN)
+
+    class Emptied(Deaf):
+        def load(self, id: str) -> Record:
+            redis_of(bench).flushall()
+            return super().load(id)
+
+    bench.tally.store = Emptied(bench.redis, bench.settings.namespace)
+    assert bench._runner().run(id) is State.APPROVED, "as it was when it was read"
+    assert bench.tally.store.ids() == []
 
 
 def test_who_hears_nothing_of_its_claim_leaves_that_of_its_successor_alone() -> None:

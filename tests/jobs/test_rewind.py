@@ -386,8 +386,9 @@ def test_a_backup_that_is_put_back_after_the_store_was_emptied_is_a_rewind(past:
     assert past.bank.effects() == 1
 
 
+@pytest.mark.parametrize("absent", [[], ["owner", "token"]], ids=["alike", "of another form"])
 def test_what_an_older_version_finds_is_halted_also_where_it_cannot_read_it(
-    past: Past, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    past: Past, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, absent: list[str]
 ) -> None:
     """A rolling upgrade: the parent that finds the rewind first is of the older version."""
     older = Historian(past.store, Witness(tmp_path / "older"), worker="older parent")
@@ -397,13 +398,18 @@ def test_what_an_older_version_finds_is_halted_also_where_it_cannot_read_it(
     assert not past.historian.check()
     assert not older.check()
     past.go_back()
+    for field in absent:
+        redis_of(past.bench).hdel(past.store.keys.action(id), field)
     monkeypatch.setattr("tallystick.jobs.seals.SCHEMA", 0)
     assert older.check()
+    assert not older.check()
     monkeypatch.undo()
-    assert state(past, id) is State.UNKNOWN
+    assert state(past, id) is State.CORRUPT
+    assert "rewound" in past.bench.tally.get(id).why
     assert not past.historian.check(), "it is over for the newer one as well"
-    assert past.run(id) is State.UNKNOWN
+    assert past.run(id) is State.CORRUPT
     assert past.bank.effects() == 1
+    assert [line.event for line in past.store.operations()] == ["rewound"]
 
 
 def test_what_is_approved_while_the_rest_is_halted_is_halted_too(
@@ -476,27 +482,35 @@ def test_a_host_that_was_away_while_another_went_back_further_halts_nothing_new(
     assert {state(past, id) for id in since} == {State.APPROVED}
 
 
-def test_a_server_that_changes_while_all_is_halted_is_gone_through_again(
-    past: Past, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_no_epoch_begins_on_a_server_where_nothing_was_halted(
+    past: Past, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
+    """A second failover, around the very call that says that the first is over."""
     id = past.approved()
     past.remember()
-    past.approved()
+    past.run(id)
     past.historian.check()
     past.go_back()
-    all_open = Store.all_open
+    over = Store.rewind_is_over
 
-    def listed(store: Store) -> tuple[int, list[str]]:
-        found = all_open(store)
-        monkeypatch.setattr(Store, "all_open", all_open)
-        store.note_connection()
-        return found[0], []
+    def fails_over(store: Store, *tails: Tail) -> bool:
+        monkeypatch.setattr(Store, "rewind_is_over", over)
+        begun = when == "after" and over(store, *tails)
+        past.go_back()
+        if when == "after":
+            for _ in range(9):  # more moves than were ever seen
+                past.approved()
+        return begun or over(store, *tails)
 
-    monkeypatch.setattr(Store, "all_open", listed)
+    monkeypatch.setattr(Store, "rewind_is_over", fails_over)
     assert past.historian.check()
-    assert state(past, id) is State.APPROVED
+    assert state(past, id) is State.APPROVED, "on that server it was not halted"
+    past.run(id)
     assert past.historian.check()
     assert state(past, id) is State.UNKNOWN
+    assert past.bank.effects() == 1
+    assert not past.historian.check()
 
 
 def test_a_data_folder_that_takes_no_writes_any_more_stops_nobody(
