@@ -217,6 +217,13 @@ class Past:
                     redis.rpush(key, *value)
         self.worker.note_connection()
 
+    def lose_what_comes_next(self) -> None:
+        """Something is proposed and approved, the worker sees that, and the store forgets it."""
+        self.remember()
+        self.approved()
+        assert not self.historian.check()
+        self.go_back()
+
 
 @pytest.fixture
 def past(tmp_path: Path) -> Past:
@@ -278,10 +285,7 @@ def test_what_is_open_is_halted_and_said_and_what_comes_after_runs(
     open_ones = [past.approved(), past.proposed()]
     done = past.approved()
     past.run(done)
-    past.remember()
-    past.approved()
-    assert not past.historian.check()
-    past.go_back()
+    past.lose_what_comes_next()
     with caplog.at_level(logging.ERROR, "tallystick.witness"):
         assert past.historian.check()
     assert [state(past, id) for id in open_ones] == [State.UNKNOWN] * 2
@@ -300,10 +304,7 @@ def test_an_action_that_moves_while_it_is_halted_is_halted_all_the_same(
     past: Past, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     id = past.approved()
-    past.remember()
-    past.approved()
-    past.historian.check()
-    past.go_back()
+    past.lose_what_comes_next()
     moved: list[Stored] = []
 
     def meanwhile(store: Store, id: str, seen: Tail | None = None) -> Stored:
@@ -326,10 +327,7 @@ def test_replicas_that_are_away_are_not_waited_for_before_anything_is_halted(
     """Right after a failover there are none: each would take the whole time of a barrier."""
     without_replicas(monkeypatch)
     ids = [past.approved() for _ in range(2)]
-    past.remember()
-    past.approved()
-    past.historian.check()
-    past.go_back()
+    past.lose_what_comes_next()
     past.bench.tally.store.replicas = 1
     assert past.historian.check()
     assert [state(past, id) for id in ids] == [State.UNKNOWN] * 2
@@ -359,10 +357,7 @@ def test_a_host_that_was_off_during_a_rewind_halts_nothing_that_came_after(
 
 def test_a_second_rewind_to_before_the_first_was_found_is_found(past: Past) -> None:
     first = past.approved()
-    past.remember()
-    past.approved()
-    past.historian.check()
-    past.go_back()
+    past.lose_what_comes_next()
     assert past.historian.check()
     past.go_back()
     assert state(past, first) is State.APPROVED
@@ -517,10 +512,7 @@ def test_a_data_folder_that_takes_no_writes_any_more_stops_nobody(
     past: Past, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     past.approved()
-    past.remember()
-    past.approved()
-    past.historian.check()
-    past.go_back()
+    past.lose_what_comes_next()
 
     def full(*_: Any) -> int:
         raise OSError(errno.ENOSPC, "no space left")
