@@ -181,11 +181,9 @@ class Attempt:
         with contextlib.suppress(LeaseLost, Conflict, Tampered, UnknownId):
             found = self._persist(lambda: self.store.load(self.record.id))
             if (found.owner, found.state) == (self.record.owner, self.record.state):
-                self.record = found
-                why, due_ms = canonical.told(why), AGAIN_SECONDS[0] * 1000
-                self.move(
-                    found.state, "withheld", lease="drop", due_ms=due_ms, after=found.seq, why=why
-                )
+                self.record, due_ms = found, AGAIN_SECONDS[0] * 1000
+                facts = {"after": found.seq, "why": canonical.told(why)}
+                self.move(found.state, "withheld", lease="drop", due_ms=due_ms, **facts)
 
     def _store(
         self, to: State, event: str, lease: str, due_ms: int | None, facts: dict[str, Any]

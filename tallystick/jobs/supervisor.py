@@ -18,10 +18,10 @@ from tallystick.core.errors import StoreError
 from tallystick.jobs.complaints import Complaints
 from tallystick.jobs.doctor import Guard
 from tallystick.jobs.giving_up import note_death
+from tallystick.jobs.horse import LONGEST_HOLD_LEASES, Horse, reason
 from tallystick.jobs.patience import Patience
 from tallystick.jobs.recoverer import Recoverer
 from tallystick.jobs.rewind import Historian
-from tallystick.jobs.settings import MARGIN_SECONDS
 from tallystick.jobs.store import Store
 from tallystick.jobs.transport import Transport
 from tallystick.jobs.witness import Witness
@@ -41,8 +41,6 @@ _TICK_SECONDS = 0.2
 _SWEEP_SECONDS = 0.5
 _HEARTBEAT_SECONDS = 3.0
 _BURST_IDLE_SECONDS = 3.0
-_LONGEST_HOLD_LEASES = 8
-"""A work-horse that holds one action for so many leases outside an effect hangs."""
 _QUICK_DEATH_SECONDS = 2.0
 _LONGEST_PAUSE_SECONDS = 5.0
 _OVERRUN_REMEDY = {
@@ -51,31 +49,6 @@ _OVERRUN_REMEDY = {
 }
 _GRACE_SECONDS = 2.0
 """After a trouble of the store: who lives and holds an action is let first, before it is woken."""
-
-
-@dataclass
-class Horse:
-    """One work-horse, as its parent knows it."""
-
-    pid: int
-    pipe: int
-    name: str
-    born: float
-    heard: bytes = b""
-    action_id: str = ""
-    """What it holds, or looks at if it has no `owner`."""
-    owner: str = ""
-    renew_at: float = 0.0
-    kill_at: float = float("inf")
-    killed_for: str = ""
-    ends: tuple[str, str, bool] | None = None
-    """Why the store lets it do nothing more, as `Patience.hear` takes it."""
-    dismissed: bool = False
-
-    @property
-    def acting(self) -> bool:
-        """Whether it is inside an effect."""
-        return self.renew_at == float("inf") and bool(self.owner)
 
 
 @dataclass
@@ -186,7 +159,7 @@ class Supervisor:
             return
         for horse in self.horses.values():
             if not horse.acting:
-                horse.kill_at = max(horse.kill_at, now + _LONGEST_HOLD_LEASES * self._lease)
+                horse.kill_at = max(horse.kill_at, now + LONGEST_HOLD_LEASES * self._lease)
 
     def _heed_guard(self) -> None:
         """While the guard refuses, no work-horse takes anything new: those there are finish what
@@ -239,25 +212,7 @@ class Supervisor:
         *lines, horse.heard = (horse.heard + heard).split(b"\n")
         now = time.monotonic()
         for line in lines:
-            message = json.loads(line)
-            if "look" in message:
-                horse.action_id, horse.owner = message["look"], ""
-                horse.kill_at = now + _LONGEST_HOLD_LEASES * self._lease
-            elif "hold" in message:
-                horse.action_id, horse.owner = message["hold"], message["owner"]
-                horse.renew_at = now + self._lease / 3
-                horse.kill_at = now + _LONGEST_HOLD_LEASES * self._lease
-            elif message.get("effect"):
-                horse.kill_at = now + message["effect"] + MARGIN_SECONDS / 4
-                horse.renew_at = float("inf")
-            elif "effect" in message:
-                horse.kill_at = now + _LONGEST_HOLD_LEASES * self._lease
-                horse.renew_at = now
-            elif "ends" in message:
-                horse.ends = tuple(message["ends"])
-            else:
-                horse.action_id = horse.owner = ""
-                horse.kill_at = horse.renew_at = float("inf")
+            horse.hear(json.loads(line), now, self._lease)
 
     def _reap(self, horse: Horse) -> None:
         pid, status = os.waitpid(horse.pid, os.WNOHANG)
@@ -274,21 +229,21 @@ class Supervisor:
         del self.horses[horse.pid]
         owe = self._patience.owe
         owe(lambda: self._store.forget([horse.name]))
-        reason = horse.killed_for or _reason(status)
+        why = horse.killed_for or reason(status)
         if horse.ends:
             self._patience.hear(*horse.ends)
-        elif reason:
+        elif why:
             self._guard.doubt(time.monotonic())  # the store may have failed it, and come back
             told = "work-horse %d died (%s)%s. It is replaced; if this repeats, %s"
-            fields = _fields(horse, reason=reason)
+            fields = horse.fields(reason=why)
             remedy = "look for the out-of-memory killer (dmesg) and at its action's code"
-            log.warning(told, horse.pid, reason, _holding(horse), remedy, extra=fields)
-            owe(lambda: self._store.bump(counters.workhorse_exit(reason)))
+            log.warning(told, horse.pid, why, horse.holding, remedy, extra=fields)
+            owe(lambda: self._store.bump(counters.workhorse_exit(why)))
         if horse.owner:
             owe(lambda: self._free(horse))
         elif horse.action_id:
-            owe(lambda: note_death(self._store, horse.action_id, worker=horse.name, how=reason))
-        futile = reason and not horse.action_id and _age(horse) < _QUICK_DEATH_SECONDS
+            owe(lambda: note_death(self._store, horse.action_id, worker=horse.name, how=why))
+        futile = why and not horse.action_id and horse.age < _QUICK_DEATH_SECONDS
         self._pause = min(max(self._pause * 2, 0.1), _LONGEST_PAUSE_SECONDS) if futile else 0
         self._start_at = time.monotonic() + self._pause
 
@@ -303,7 +258,7 @@ class Supervisor:
                 horse.killed_for = "deadline" if horse.acting else "hang"
                 told = "work-horse %d overruns%s: killed. %s"
                 remedy = _OVERRUN_REMEDY[horse.killed_for]
-                log.error(told, horse.pid, _holding(horse), remedy, extra=_fields(horse))
+                log.error(told, horse.pid, horse.holding, remedy, extra=horse.fields())
                 os.kill(horse.pid, signal.SIGKILL)
 
     def _renew_leases(self, now: float) -> None:
@@ -381,25 +336,3 @@ def _become_work_horse(
     finally:
         logging.shutdown()
         os._exit(status)
-
-
-def _age(horse: Horse) -> float:
-    return time.monotonic() - horse.born
-
-
-def _reason(status: int) -> str:
-    """Why a process ended, as a metric label; empty if it ended by itself."""
-    if os.WIFSIGNALED(status):
-        return "deadline" if os.WTERMSIG(status) == signal.SIGALRM else "signal"
-    return "error" if os.WEXITSTATUS(status) else ""
-
-
-def _holding(horse: Horse) -> str:
-    if not horse.action_id:
-        return ""
-    return f", {'holding' if horse.owner else 'about to take'} action {horse.action_id}"
-
-
-def _fields(horse: Horse, **more: str) -> dict[str, str]:
-    held = {"action_id": horse.action_id} if horse.action_id else {}
-    return held | {"worker": horse.name} | more

@@ -9,10 +9,11 @@ from tallystick.approvals import Keyring
 from tallystick.core.errors import StoreError, StoreFull, StoreRefused, StoreUnavailable
 from tallystick.jobs.complaints import Complaints
 from tallystick.jobs.doctor import Guard
+from tallystick.jobs.horse import Horse
 from tallystick.jobs.patience import Patience
 from tallystick.jobs.registry import Registry
 from tallystick.jobs.settings import Settings
-from tallystick.jobs.supervisor import Horse, Supervisor
+from tallystick.jobs.supervisor import Supervisor
 from tallystick.jobs.worker import Work
 
 LOG = logging.getLogger("tallystick.worker")
