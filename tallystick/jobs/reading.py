@@ -1,6 +1,6 @@
 """What the store shows: one action, or the ids of many."""
 
-from tallystick.core.errors import StoreRefused, UnknownId
+from tallystick.core.errors import UnknownId
 from tallystick.jobs.record import Record, Stored
 from tallystick.jobs.seals import unseal
 from tallystick.jobs.states import OPEN, State
@@ -34,9 +34,7 @@ class Reading(Surveyor):
             raise UnknownId(id=id)
         if reply[1] == "malformed":
             if reply[2] == self.keys.counters:
-                raise StoreRefused(
-                    url=self._url, problem=f"the key {reply[2]} is of a foreign type"
-                )
+                raise self._foreign(reply[2])
             flat, journal = reply[3], reply[4]
             fields = dict(zip(flat[::2], flat[1::2], strict=True))
             return Stored(id, int(reply[0]), -2, fields, journal, malformed=reply[2])
@@ -103,6 +101,3 @@ class Reading(Surveyor):
             )
         found = sorted((pair for part in parts for pair in part), key=lambda pair: -pair[1])
         return [id for id, _ in found[:limit]]
-
-    def _foreign(self, key: str) -> StoreRefused:
-        return StoreRefused(url=self._url, problem=f"the key {key} is of a foreign type")

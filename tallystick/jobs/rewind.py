@@ -2,14 +2,12 @@
 goes to a person, and only what is proposed afterwards runs."""
 
 import logging
-from dataclasses import replace
-from typing import Any
 
 from tallystick.core.errors import Conflict, LeaseLost, NotReplicated, UnknownId
 from tallystick.jobs.record import NewerSchema, Tampered
 from tallystick.jobs.seals import unseal
 from tallystick.jobs.states import OPEN, State
-from tallystick.jobs.store import Store
+from tallystick.jobs.store import Store, end_of_history
 from tallystick.jobs.witness import Tail, Witness
 from tallystick.metrics import counters
 
@@ -90,35 +88,34 @@ class Historian:
         halted = [end for end in ends if end]
         # What is proposed from now on may run, also for hosts that learn of it later, and for one
         # that cannot write it down. Who dies before, or comes to another server, does it all again.
-        done = replace(found, **halted[-1]) if halted else found
+        done = found.at(halted[-1]) if halted else found
         if self._store.rewind_is_over(done, seen):
             log.error("after the rewind %d open actions were halted", len(halted))
 
     def _operation(self, event: str, why: str) -> None:
         self._store.note_operation(who=self._worker, event=event, why=why)
 
-    def _halt(self, id: str, why: str) -> dict[str, Any]:
-        """Halt one action, unless it comes to rest by itself meanwhile: its last line then."""
+    def _halt(self, id: str, why: str) -> str:
+        """Halt one action, and give the end of history then; empty if it came to rest by itself."""
         evidence = {"event": "rewound", "why": why}
         for _ in range(_TRIES):
             try:
                 stored = self._store.read(id)
             except UnknownId:  # an index names what is not there
-                return {}
+                return ""
             if stored.fields.get("state") not in OPEN:
-                return {}
+                return ""
             try:
                 halted = self._store.move(
                     unseal(stored), State.UNKNOWN, who=self._worker, evidence=evidence, due_ms=-1
                 )
-                last = halted.lines[-1]
-                return {"id": id, "seq": last.seq, "hash": last.hash}
+                return end_of_history(id, halted.lines[-1])
             except NewerSchema:  # all that matters is that a newer worker does not run it
                 self._store.quarantine(stored, why, worker=self._worker)
-                return {}
+                return ""
             except Tampered as damage:
                 log.warning("action %s is not halted: it is corrupt, %s", id, damage)
-                return {}
+                return ""
             except (Conflict, LeaseLost):  # somebody moved it: look again
                 continue
         raise Conflict(id=id, what="state", found="one that changes all the time")

@@ -88,7 +88,7 @@ class Store(Reading):
                 counters.IDENTITY,
                 json.dumps(guard(parent.tip) if parent else {}),
                 counters.LAST,
-                _last(content.id, line),
+                end_of_history(content.id, line),
             ],
             settled=True,
         )
@@ -280,7 +280,7 @@ class Store(Reading):
             "seq": str(line.seq),
             "moves": counters.MOVES,
             "epoch": counters.EPOCH,
-            "last": [counters.LAST, _last(id, line)],
+            "last": [counters.LAST, end_of_history(id, line)],
             "conflict": counters.conflict(line.to_state),
             "bump": follows.bump,
             "mark": follows.mark or None,
@@ -336,7 +336,7 @@ class Store(Reading):
                     json.dumps(follows.mark),
                     follows.newest,
                     counters.LAST,
-                    _last(stored.id, line),
+                    end_of_history(stored.id, line),
                 ],
             )
             if reply[0] == "malformed":
@@ -368,7 +368,8 @@ def new_owner() -> str:
     return secrets.token_hex(8)
 
 
-def _last(id: str, line: Line) -> str:
+def end_of_history(id: str, line: Line) -> str:
+    """A line as the end of all history, in the form that `Tail.at` reads."""
     return f"{id} {line.seq} {line.hash}"
 
 
